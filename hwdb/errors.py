@@ -1,0 +1,49 @@
+"""The one exception family of hwdb and server.
+
+    TilewiseError
+    ├── InvalidInput          what was asked makes no sense           -> INVALID_ARGUMENT
+    ├── NotFound              the name is not known                   -> NOT_FOUND
+    ├── NotAvailable          known, but not on this GPU or database  -> FAILED_PRECONDITION
+    ├── OutOfRange            beyond what was measured                -> OUT_OF_RANGE
+    └── TooLarge              a limit of the service                  -> RESOURCE_EXHAUSTED
+
+A message is one line: what was wrong; what is allowed; the nearest valid choice.
+"""
+
+from __future__ import annotations
+
+
+class TilewiseError(Exception):
+    """Base of every error a user can cause and mend.
+
+    reason:   stable UPPER_SNAKE code (`explain CODE` tells more)
+    field:    path of the offending field in the request, such as "workload.tensor_parallel"; "" where none applies
+    metadata: every varying part of the message, as text
+    """
+
+    def __init__(self, message: str, *, reason: str, field: str = "", **metadata: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.reason = reason
+        self.field = field
+        self.metadata = {key: str(value) for key, value in metadata.items()}
+
+
+class InvalidInput(TilewiseError):
+    """The question is malformed or impossible whatever the GPU."""
+
+
+class NotFound(TilewiseError):
+    """No GPU, calibration, model or code of that name."""
+
+
+class NotAvailable(TilewiseError):
+    """The GPU is known, but not for this precision or operator."""
+
+
+class OutOfRange(TilewiseError):
+    """The shape lies too far from every measurement to be answered."""
+
+
+class TooLarge(TilewiseError):
+    """The request exceeds a limit of the service."""

@@ -1,0 +1,200 @@
+"""OperatorTable: the one structure in which work travels from the server to the kernel models.
+
+A structure of arrays, one row an operator. Repeats are a count, not copies; a thousand candidate shapes are one table
+whose rows say which shape they belong to. Everything numeric is a numpy array of the same length `len(table)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+class Kind(IntEnum):
+    """Which kernel model answers for a row. Stored in tables; never renumber."""
+
+    GEMM = 0
+    GROUPED_GEMM = 1
+    ATTENTION = 2
+    MEMORY = 3
+    COLLECTIVE = 4
+
+
+class Layout(IntEnum):
+    """How a GEMM's operands lie: y[m,n] = x[m,k] w[n,k]^T and its two gradients."""
+
+    FORWARD = 0  # TN: both contiguous along k
+    INPUT_GRADIENT = 1  # NN: x[m,k] @ w[k,n], w contiguous along n
+    WEIGHT_GRADIENT = 2  # NT: x[k,m]^T @ w[k,n], both contiguous along the output
+
+
+class Phase(IntEnum):
+    """Which attention kernel a row is."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    DECODE = 2  # seq_q new tokens against seq_kv cached ones
+
+
+# Names of memory-bound and collective operators, as calibrations measure them (one benchmark each) and as
+# server/operators emits them. A row's `op` is the index into this tuple. Append only.
+OPS: tuple[str, ...] = (
+    "",
+    # plain memory traffic
+    "copy",  # read n, write n
+    "cast",  # copy with a change of format
+    "fill",  # write only
+    "add",  # two reads, one write
+    "mul",
+    "pointwise",  # any other elementwise kernel, by bytes
+    "transpose",  # strided copy: repeat_kv, contiguous(), layout changes
+    "gather",  # index_select, embedding lookup
+    "scatter_add",  # embedding gradient, MoE combine
+    "reduce",  # sum or mean over the last dimension
+    # fused kernels, as one framework operator or one inductor kernel
+    "layernorm",
+    "layernorm_backward",
+    "rmsnorm",
+    "rmsnorm_backward",
+    "activation",  # silu, gelu, relu: one read, one write
+    "activation_backward",
+    "gated_activation",  # silu(gate) * up in one kernel
+    "gated_activation_backward",
+    "rope",
+    "rope_backward",
+    "softmax",
+    "softmax_backward",
+    "topk",  # router selection
+    "sort",  # token permutation by expert
+    "cross_entropy",  # log-softmax and loss
+    "cross_entropy_backward",
+    "adamw",  # fused optimizer step
+    "embedding",
+    "embedding_backward",
+    "scan",  # Mamba and linear-attention recurrences
+    "conv1d",
+    "quantize",  # cast to fp8/mxfp8/nvfp4 with its scales
+    # collectives
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "send_recv",
+)
+OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Where an operator sits in the model.
+
+    name:      "q_proj", "attention", "rmsnorm" ...
+    layer:     "decoder.0-31", "lm_head", "optimizer" ...; the repeat count covers the range
+    part:      layer kind for the reader: embedding, attention, mlp, moe, mixer, norm, lm_head, loss, optimizer,
+               communication, vision, encoder
+    direction: "forward", "backward", "recompute" or "optimizer"
+    """
+
+    name: str
+    layer: str
+    part: str
+    direction: str = "forward"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTable:
+    """Operators of one or many shapes under one workload; all arrays have shape (rows,).
+
+    label, shape: index into `labels`; index of the candidate shape the row belongs to
+    count:        how often the row is executed in one step (layers it stands for)
+    kernels:      GPU kernels that one execution launches in the workload's execution mode
+    kind, op, precision: codes of Kind, OPS, Precision
+    flops:        model FLOPs of one execution (2 per multiply-add; causal half counted once; 0 for memory-bound rows)
+    executed_flops: FLOPs the kernels really run: padding, recompute of the attention backward
+    bytes_read, bytes_written: compulsory device-memory traffic of one execution, bytes
+    special:      exp/tanh/rsqrt evaluations of one execution
+    GEMM:         y[m,n] = x[m,k] w[n,k]^T, `groups` of them (batched); layout of Layout; output_bytes per element of y
+    GROUPED_GEMM: m is the total number of rows over all groups, groups the experts hit (may be fractional: expected)
+    ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
+                  window (0: none), phase of Phase
+    MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row)
+    COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
+    A column that a kind does not use holds 0 (groups: 1).
+    """
+
+    labels: tuple[Label, ...]
+    shapes: int
+    label: Ints
+    shape: Ints
+    count: Floats
+    kernels: Floats
+    kind: Ints
+    op: Ints
+    precision: Ints
+    flops: Floats
+    executed_flops: Floats
+    bytes_read: Floats
+    bytes_written: Floats
+    special: Floats
+    groups: Floats
+    m: Floats
+    n: Ints
+    k: Ints
+    layout: Ints
+    output_bytes: Floats
+    batch: Ints
+    heads: Ints
+    kv_heads: Ints
+    head_dim: Ints
+    head_dim_v: Ints
+    seq_q: Ints
+    seq_kv: Ints
+    causal: Ints
+    window: Ints
+    phase: Ints
+    rows: Floats
+    cols: Floats
+    message_bytes: Floats
+    ranks: Ints
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def select(self, rows: NDArray[np.bool_] | Ints) -> OperatorTable:
+        """The rows of a mask or an index array, labels and shape count kept."""
+        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return OperatorTable(labels=self.labels, shapes=self.shapes, **kept)
+
+
+COLUMNS: dict[str, type] = {
+    field.name: (np.float64 if "Floats" in str(field.type) else np.int64)
+    for field in fields(OperatorTable)
+    if field.name not in ("labels", "shapes")
+}
+
+
+def table_from_columns(
+    labels: Sequence[Label], shapes: int, length: int, columns: dict[str, NDArray[np.generic]]
+) -> OperatorTable:
+    """Build a table of `length` rows; a column that is left out is zero (groups, count, kernels: one).
+
+    Raises KeyError for a column that does not exist and ValueError for one of another length.
+    """
+    full: dict[str, NDArray[np.generic]] = {}
+    for name, dtype in COLUMNS.items():
+        value = columns.pop(name, None)
+        if value is None:
+            value = np.full(length, 1 if name in ("groups", "count", "kernels") else 0, dtype)
+        if value.shape != (length,):
+            raise ValueError(f"column {name} has shape {value.shape}, not ({length},)")
+        full[name] = np.asarray(value, dtype)
+    if columns:
+        raise KeyError(f"no such columns: {sorted(columns)}")
+    return OperatorTable(labels=tuple(labels), shapes=shapes, **full)  # type: ignore[arg-type]

@@ -1,0 +1,79 @@
+"""What a kernel model answers: for every row of an OperatorTable a time, its interval, its wall and where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.table import Floats, Ints
+
+
+class Wall(IntEnum):
+    """What bounds an operator."""
+
+    COMPUTE = 0
+    MEMORY = 1
+    SPECIAL_FUNCTION = 2
+    LAUNCH = 3
+    COMMUNICATION = 4
+
+
+class Trust(IntEnum):
+    """Where a number comes from; higher is better."""
+
+    DATASHEET = 0  # ceilings assumed from a datasheet and siblings
+    PUBLISHED = 1  # fitted to others' measurements
+    MEASURED = 2  # our suite, on that SKU
+
+
+class State(IntEnum):
+    """The state of the GPU for which a time holds."""
+
+    BURST = 0  # a short call: boost clock
+    SUSTAINED = 1  # long training or steady serving: the clock that the power limit allows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Predicted times of one execution of each row; all arrays have shape (rows,).
+
+    time_s, low_s, high_s: seconds on the GPU, with the bounds of a 90 % interval; NaN where refused
+    compute_s, memory_s, special_s, launch_s: time that each wall alone would take
+    padding_s, wave_s, alignment_s: seconds of time_s lost to tile padding, to the last wave, to misaligned operands
+    wall, trust:   codes of Wall and Trust
+    distance:      distance to the nearest measurement, in units of the calibration's own spacing (0: measured itself);
+                   NaN where no measurement stands behind the row
+    kernel:        index into `kernel_names` of the kernel expected, -1 where none is named
+    tiles, waves:  output tiles and waves of that kernel, 0 where it has none
+    refusal:       index into `refusals` of the reason why a row has no time, -1 where it has one
+    """
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    compute_s: Floats
+    memory_s: Floats
+    special_s: Floats
+    launch_s: Floats
+    padding_s: Floats
+    wave_s: Floats
+    alignment_s: Floats
+    wall: Ints
+    trust: Ints
+    distance: Floats
+    kernel: Ints
+    tiles: Floats
+    waves: Floats
+    refusal: Ints
+    kernel_names: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.time_s)
+
+    @property
+    def refused(self) -> NDArray[np.bool_]:
+        return self.refusal >= 0

@@ -133,7 +133,7 @@ class Sample:
 class Timer(Protocol):
     """What a device offers to the protocol."""
 
-    def load(self, calls: Sequence[Call], graph: bool) -> float:
+    def load(self, calls: Sequence[Call]) -> float:
         """Run each call once, so that kernels are loaded; return a rough time of one call in seconds."""
 
     def prepare(self, calls: Sequence[Call], count: int, graph: bool) -> Call:
@@ -174,8 +174,7 @@ class Pacer:
 
 def measure(calls: Sequence[Call], case: Case, timer: Timer, wanted_clock_hz: float, pacer: Pacer) -> Sample:
     """Measure one case in its state. Raises Unmeasurable."""
-    rough_s = timer.load(calls, case.graph)
-    call_s = rough_s if rough_s > 3e-5 else min(rough_s, max(case.estimate_s, 2e-6))  # short calls: issue-bound
+    call_s = timer.load(calls)
     count = max(1, min(CALLS_MAX, round(WINDOW_S / call_s)))
     if count > 1:
         count = max(count, min(len(calls), CALLS_MAX))

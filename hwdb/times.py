@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,7 +90,7 @@ COLUMNS: dict[str, type] = {
 
 def merge(length: int, parts: Sequence[tuple[Ints, Times]]) -> Times:
     """One Times of `length` rows from (row indices, Times of those rows); the parts cover every row once."""
-    columns = {name: np.empty(length, dtype) for name, dtype in COLUMNS.items()}
+    columns: dict[str, NDArray[Any]] = {name: np.empty(length, dtype) for name, dtype in COLUMNS.items()}
     kernel_names: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
     for rows, times in parts:
@@ -99,4 +100,4 @@ def merge(length: int, parts: Sequence[tuple[Ints, Times]]) -> Times:
         columns["refusal"][rows] += np.where(times.refusal >= 0, len(refusals), 0)
         kernel_names += times.kernel_names
         refusals += times.refusals
-    return Times(**columns, kernel_names=kernel_names, refusals=refusals)  # type: ignore[arg-type]
+    return Times(**columns, kernel_names=kernel_names, refusals=refusals)

@@ -22,46 +22,64 @@ CALIBRATION_STATE_ACTIVE: CalibrationState
 CALIBRATION_STATE_RETIRED: CalibrationState
 
 class Gpu(_message.Message):
-    __slots__ = ("name", "sku", "title", "vendor", "family", "peaks", "memory_bytes", "memory_bandwidth_bytes_per_s", "multiprocessor_count", "trust", "calibration", "facts")
+    __slots__ = ("name", "sku", "title", "vendor", "generation", "multiprocessor_count", "memory_bytes", "memory_bandwidth_bytes_per_s", "power_w", "calibration", "peaks", "ceilings", "facts", "aliases", "notes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SKU_FIELD_NUMBER: _ClassVar[int]
     TITLE_FIELD_NUMBER: _ClassVar[int]
     VENDOR_FIELD_NUMBER: _ClassVar[int]
-    FAMILY_FIELD_NUMBER: _ClassVar[int]
-    PEAKS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    MULTIPROCESSOR_COUNT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BANDWIDTH_BYTES_PER_S_FIELD_NUMBER: _ClassVar[int]
-    MULTIPROCESSOR_COUNT_FIELD_NUMBER: _ClassVar[int]
-    TRUST_FIELD_NUMBER: _ClassVar[int]
+    POWER_W_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
+    PEAKS_FIELD_NUMBER: _ClassVar[int]
+    CEILINGS_FIELD_NUMBER: _ClassVar[int]
     FACTS_FIELD_NUMBER: _ClassVar[int]
+    ALIASES_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     sku: str
     title: str
     vendor: str
-    family: str
-    peaks: _containers.RepeatedCompositeFieldContainer[_prediction_pb2.Peak]
-    memory_bytes: int
-    memory_bandwidth_bytes_per_s: float
+    generation: str
     multiprocessor_count: int
-    trust: _prediction_pb2.Trust
+    memory_bytes: float
+    memory_bandwidth_bytes_per_s: float
+    power_w: float
     calibration: str
+    peaks: _containers.RepeatedCompositeFieldContainer[_prediction_pb2.Peak]
+    ceilings: _containers.RepeatedCompositeFieldContainer[Ceiling]
     facts: _containers.RepeatedCompositeFieldContainer[Fact]
-    def __init__(self, name: _Optional[str] = ..., sku: _Optional[str] = ..., title: _Optional[str] = ..., vendor: _Optional[str] = ..., family: _Optional[str] = ..., peaks: _Optional[_Iterable[_Union[_prediction_pb2.Peak, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., memory_bandwidth_bytes_per_s: _Optional[float] = ..., multiprocessor_count: _Optional[int] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ..., calibration: _Optional[str] = ..., facts: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ...) -> None: ...
+    aliases: _containers.RepeatedScalarFieldContainer[str]
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., sku: _Optional[str] = ..., title: _Optional[str] = ..., vendor: _Optional[str] = ..., generation: _Optional[str] = ..., multiprocessor_count: _Optional[int] = ..., memory_bytes: _Optional[float] = ..., memory_bandwidth_bytes_per_s: _Optional[float] = ..., power_w: _Optional[float] = ..., calibration: _Optional[str] = ..., peaks: _Optional[_Iterable[_Union[_prediction_pb2.Peak, _Mapping]]] = ..., ceilings: _Optional[_Iterable[_Union[Ceiling, _Mapping]]] = ..., facts: _Optional[_Iterable[_Union[Fact, _Mapping]]] = ..., aliases: _Optional[_Iterable[str]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Fact(_message.Message):
-    __slots__ = ("name", "value", "unit", "source", "mark")
+    __slots__ = ("name", "value", "source", "mark")
     NAME_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
-    UNIT_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     name: str
     value: str
-    unit: str
     source: str
     mark: str
-    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., unit: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ...) -> None: ...
+
+class Ceiling(_message.Message):
+    __slots__ = ("name", "value", "source", "mark", "trust")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MARK_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: float
+    source: str
+    mark: str
+    trust: _prediction_pb2.Trust
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[float] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ...) -> None: ...
 
 class Calibration(_message.Message):
     __slots__ = ("name", "sku", "id", "state", "trust", "production", "content_sha256", "held_out_errors", "card")

@@ -1,4 +1,3 @@
-from tilewise.v1 import workload_pb2 as _workload_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -51,20 +50,20 @@ class Prediction(_message.Message):
     def __init__(self, time_s: _Optional[float] = ..., time_low_s: _Optional[float] = ..., time_high_s: _Optional[float] = ..., trust: _Optional[_Union[Trust, str]] = ..., calibration: _Optional[str] = ..., distance: _Optional[float] = ..., wall: _Optional[_Union[Wall, str]] = ...) -> None: ...
 
 class Peak(_message.Message):
-    __slots__ = ("precision", "flops_per_s", "kind", "source", "mark", "clock_hz")
-    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    __slots__ = ("key", "flops_per_s", "kind", "source", "mark", "clock_hz")
+    KEY_FIELD_NUMBER: _ClassVar[int]
     FLOPS_PER_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
-    precision: _workload_pb2.Precision
+    key: str
     flops_per_s: float
     kind: str
     source: str
     mark: str
     clock_hz: float
-    def __init__(self, precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., flops_per_s: _Optional[float] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ..., clock_hz: _Optional[float] = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., flops_per_s: _Optional[float] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ..., clock_hz: _Optional[float] = ...) -> None: ...
 
 class WallShare(_message.Message):
     __slots__ = ("wall", "time_s", "share")

@@ -53,7 +53,7 @@ class Step(_message.Message):
     def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., state: _Optional[_Union[_workload_pb2.State, str]] = ..., energy_j: _Optional[float] = ...) -> None: ...
 
 class Layer(_message.Message):
-    __slots__ = ("name", "prediction", "share", "mfu", "mbu", "model_flops", "memory_bytes")
+    __slots__ = ("name", "prediction", "share", "mfu", "mbu", "model_flops", "memory_bytes", "peak")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class Layer(_message.Message):
     MBU_FIELD_NUMBER: _ClassVar[int]
     MODEL_FLOPS_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
     name: str
     prediction: _prediction_pb2.Prediction
     share: float
@@ -68,10 +69,11 @@ class Layer(_message.Message):
     mbu: float
     model_flops: float
     memory_bytes: float
-    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ...) -> None: ...
+    peak: _prediction_pb2.Peak
+    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ...) -> None: ...
 
 class Operator(_message.Message):
-    __slots__ = ("name", "layer", "part", "direction", "kind", "shape", "precision", "count", "kernel_count", "prediction", "total_s", "share", "mfu", "model_flops", "memory_bytes", "compute_s", "memory_s", "special_function_s", "launch_s", "padding_s", "wave_s", "alignment_s", "kernel", "tile_count", "wave_count", "refusal")
+    __slots__ = ("name", "layer", "part", "direction", "kind", "shape", "precision", "count", "kernel_count", "prediction", "total_s", "share", "mfu", "model_flops", "memory_bytes", "compute_s", "memory_s", "special_function_s", "launch_s", "padding_s", "wave_s", "alignment_s", "kernel", "tile_count", "wave_count", "refusal", "peak")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
@@ -98,6 +100,7 @@ class Operator(_message.Message):
     TILE_COUNT_FIELD_NUMBER: _ClassVar[int]
     WAVE_COUNT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
     name: str
     layer: str
     part: str
@@ -124,7 +127,8 @@ class Operator(_message.Message):
     tile_count: float
     wave_count: float
     refusal: str
-    def __init__(self, name: _Optional[str] = ..., layer: _Optional[str] = ..., part: _Optional[str] = ..., direction: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., count: _Optional[float] = ..., kernel_count: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., total_s: _Optional[float] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., compute_s: _Optional[float] = ..., memory_s: _Optional[float] = ..., special_function_s: _Optional[float] = ..., launch_s: _Optional[float] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., kernel: _Optional[str] = ..., tile_count: _Optional[float] = ..., wave_count: _Optional[float] = ..., refusal: _Optional[str] = ...) -> None: ...
+    peak: _prediction_pb2.Peak
+    def __init__(self, name: _Optional[str] = ..., layer: _Optional[str] = ..., part: _Optional[str] = ..., direction: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., count: _Optional[float] = ..., kernel_count: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., total_s: _Optional[float] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., compute_s: _Optional[float] = ..., memory_s: _Optional[float] = ..., special_function_s: _Optional[float] = ..., launch_s: _Optional[float] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., kernel: _Optional[str] = ..., tile_count: _Optional[float] = ..., wave_count: _Optional[float] = ..., refusal: _Optional[str] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ...) -> None: ...
 
 class Memory(_message.Message):
     __slots__ = ("total_bytes", "capacity_bytes", "fits", "free_bytes", "peak_moment", "parts", "kv_cache_bytes_per_token")

@@ -46,7 +46,6 @@ class Optimizer(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     OPTIMIZER_UNSPECIFIED: _ClassVar[Optimizer]
     OPTIMIZER_NONE: _ClassVar[Optimizer]
-    OPTIMIZER_SGD: _ClassVar[Optimizer]
     OPTIMIZER_ADAMW: _ClassVar[Optimizer]
 
 class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -54,6 +53,20 @@ class State(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     STATE_UNSPECIFIED: _ClassVar[State]
     STATE_BURST: _ClassVar[State]
     STATE_SUSTAINED: _ClassVar[State]
+
+class Logits(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    LOGITS_UNSPECIFIED: _ClassVar[Logits]
+    LOGITS_LAST: _ClassVar[Logits]
+    LOGITS_ALL: _ClassVar[Logits]
+
+class AttentionBackend(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ATTENTION_BACKEND_UNSPECIFIED: _ClassVar[AttentionBackend]
+    ATTENTION_BACKEND_AUTO: _ClassVar[AttentionBackend]
+    ATTENTION_BACKEND_FLASH: _ClassVar[AttentionBackend]
+    ATTENTION_BACKEND_CUDNN: _ClassVar[AttentionBackend]
+    ATTENTION_BACKEND_MATH: _ClassVar[AttentionBackend]
 PHASE_UNSPECIFIED: Phase
 PHASE_TRAIN: Phase
 PHASE_PREFILL: Phase
@@ -81,14 +94,21 @@ RECOMPUTE_SELECTIVE: Recompute
 RECOMPUTE_FULL: Recompute
 OPTIMIZER_UNSPECIFIED: Optimizer
 OPTIMIZER_NONE: Optimizer
-OPTIMIZER_SGD: Optimizer
 OPTIMIZER_ADAMW: Optimizer
 STATE_UNSPECIFIED: State
 STATE_BURST: State
 STATE_SUSTAINED: State
+LOGITS_UNSPECIFIED: Logits
+LOGITS_LAST: Logits
+LOGITS_ALL: Logits
+ATTENTION_BACKEND_UNSPECIFIED: AttentionBackend
+ATTENTION_BACKEND_AUTO: AttentionBackend
+ATTENTION_BACKEND_FLASH: AttentionBackend
+ATTENTION_BACKEND_CUDNN: AttentionBackend
+ATTENTION_BACKEND_MATH: AttentionBackend
 
 class Workload(_message.Message):
-    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "kv_cache_precision", "shard")
+    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -99,8 +119,8 @@ class Workload(_message.Message):
     RECOMPUTE_FIELD_NUMBER: _ClassVar[int]
     OPTIMIZER_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
-    KV_CACHE_PRECISION_FIELD_NUMBER: _ClassVar[int]
-    SHARD_FIELD_NUMBER: _ClassVar[int]
+    LOGITS_FIELD_NUMBER: _ClassVar[int]
+    ATTENTION_BACKEND_FIELD_NUMBER: _ClassVar[int]
     phase: Phase
     batch: int
     sequence: int
@@ -111,6 +131,6 @@ class Workload(_message.Message):
     recompute: Recompute
     optimizer: Optimizer
     state: State
-    kv_cache_precision: Precision
-    shard: int
-    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., kv_cache_precision: _Optional[_Union[Precision, str]] = ..., shard: _Optional[int] = ...) -> None: ...
+    logits: Logits
+    attention_backend: AttentionBackend
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ...) -> None: ...

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from .layers import CHUNKED, SLIDING, kinds, repeats
-from .model import Architecture, Block, Embedding, FeedForward, Linear, Mixer, Norm, Split, Stack
-from .parts import attention, experts, mlp, norm
-from .sizes import Keys, invalid, product
+from tilewise.server.architecture.layers import CHUNKED, SLIDING, kinds, repeats
+from tilewise.server.architecture.model import (
+    Architecture,
+    Block,
+    Embedding,
+    FeedForward,
+    Linear,
+    Mixer,
+    Norm,
+    Split,
+    Stack,
+)
+from tilewise.server.architecture.parts import attention, experts, mlp, norm
+from tilewise.server.architecture.sizes import Keys, invalid, product
 
 
 def mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-
-from .families import Family, is_harmless, key_rules
-from .sizes import Keys, check_size, divide, invalid
+from tilewise.server.architecture.families import Family, is_harmless, key_rules
+from tilewise.server.architecture.sizes import Keys, check_size, divide, invalid
 
 
 def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Any]) -> Keys:

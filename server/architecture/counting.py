@@ -5,8 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .model import (
-    Architecture, Attention, Block, Embedding, Experts, FeedForward, Linear, Mixer, Norm, Recurrent, Size, Stack,
+from tilewise.server.architecture.model import (
+    Architecture,
+    Attention,
+    Block,
+    Embedding,
+    Experts,
+    FeedForward,
+    Linear,
+    Mixer,
+    Norm,
+    Recurrent,
+    Size,
+    Stack,
 )  # fmt: skip
 
 _Counted = Linear | Norm | Embedding

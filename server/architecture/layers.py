@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-
-from .model import Size
-from .sizes import Keys, invalid
+from tilewise.server.architecture.model import Size
+from tilewise.server.architecture.sizes import Keys, invalid
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 

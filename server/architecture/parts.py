@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
-from .model import Attention, Experts, Linear, Mlp, Norm, Size, Split
-from .sizes import Keys, invalid
+from tilewise.server.architecture.model import Attention, Experts, Linear, Mlp, Norm, Size, Split
+from tilewise.server.architecture.sizes import Keys, invalid
 
 COLUMN, ROW = Split.COLUMN, Split.ROW
 

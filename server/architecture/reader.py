@@ -7,11 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TooLarge
-
-from .assemble import language_model
-from .canonical import canonical
-from .families import family
-from .model import Architecture, Size
+from tilewise.server.architecture.assemble import language_model
+from tilewise.server.architecture.canonical import canonical
+from tilewise.server.architecture.families import family
+from tilewise.server.architecture.model import Architecture, Size
 
 LARGEST_BYTES = 4 * 2**20  # the longest real config.json seen is 0.1 MB
 

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-
 from tilewise.hwdb.errors import InvalidInput
-
-from .families import key_rules
-from .model import Size
+from tilewise.server.architecture.families import key_rules
+from tilewise.server.architecture.model import Size
 
 Keys = dict[str, Any]
 

@@ -7,12 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.calibration import gemm_plan
+from tilewise.calibration.benchmarks import SHARES
 from tilewise.calibration.naming import COLUMNS as NAME_COLUMNS
 from tilewise.calibration.naming import Names
 from tilewise.calibration.points import PointFile
@@ -29,7 +29,7 @@ from tilewise.calibration.protocol import (
     check_physics,
     measure,
 )
-from tilewise.calibration.suite import Clock, Plan, Queue, next_queue, skip_done
+from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ RESULTS = (
 )  # fmt: skip
 FAILURE_COLUMNS = ("family", "key", "state", "reason")
 FAILURES_IN_A_ROW = 25  # then the device is taken for lost
-NAME_EVERY = 300
 NAMING_S = 0.002  # what naming one timed point costs at the end
+NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,27 +78,25 @@ class Run:
         skip_done(plan, self._done())
 
     def go(self) -> None:
-        """Measure until the budget is spent or nothing is left. Raises DeviceLost."""
-        census = Queue("census", 0.07, [])
-        queues = list(self.plan.queues)
-        while self.device.agree(self.clock.left_s > NAMING_S * self.names.waiting + 0.5):
+        """Measure until the budget is spent or nothing is left; names come last. Raises DeviceLost."""
+        queues = self.plan.queues
+        reserve_s = SHARES["census"] * self.settings.budget_s if self.device.is_gpu else 0.0
+        while self.device.agree(self.clock.left_s > reserve_s + NAMING_S * self.names.waiting):
             queue = next_queue(queues)
-            begin = time.monotonic()
-            behind = queue is None or census.used_s / census.share < queue.used_s / queue.share
-            if self.device.is_gpu and not self.names.empty and (behind or self.names.waiting >= NAME_EVERY):
-                self.names.step(self.device)
-                census.used_s += time.monotonic() - begin
-            elif queue is None:
+            if queue is None:
                 break
-            elif queue.name == "power" and self.clock.left_s < SUSTAINED_S + 1:
+            begin = time.monotonic()
+            if queue.name == "power" and self.clock.left_s - reserve_s < SUSTAINED_S:
                 queue.position = len(queue.todo)  # no time left for a sustained point
-            else:
-                self._one(queue.take())
-                queue.used_s += time.monotonic() - begin
-            self._tell(queues)
-        while self.device.is_gpu and self.names.waiting:
+                continue
+            self._one(queue.take())
+            queue.used_s += time.monotonic() - begin
+            self._tell()
+        # the profiler stays attached to the process once it has run, so no point is timed after it
+        while self.device.is_gpu and not self.names.empty and (self.names.waiting or self.clock.left_s > NAME_STEP_S):
             self.names.step(self.device)
-        self._tell(queues, last=True)
+            self._tell()
+        self._tell(last=True)
         self.close()
 
     def close(self) -> None:
@@ -178,13 +176,13 @@ class Run:
         temporary.write_text(json.dumps(self.about, indent=1, sort_keys=True) + "\n")
         os.replace(temporary, self.directory / "run.json")
 
-    def _tell(self, queues: Sequence[Queue], last: bool = False) -> None:
+    def _tell(self, last: bool = False) -> None:
         """Progress and time left, every two seconds."""
         if not last and time.monotonic() - self._told < 2:
             return
         self._told = time.monotonic()
         self._save_about()
-        done = ", ".join(f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in queues)
+        done = ", ".join(f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in self.plan.queues)
         left = max(0, int(self.clock.left_s))
         text = f"{done}, names {len(self.names.known)} | {left // 60}:{left % 60:02d} left"
         print(text, file=sys.stderr, flush=True)

@@ -153,6 +153,10 @@ class Unmeasurable(Exception):
     """A point that has no trustworthy time; the text says why."""
 
 
+class DeviceLost(Exception):
+    """The device no longer answers; what was measured is safe, and the run can be resumed."""
+
+
 @dataclass(slots=True)
 class Pacer:
     """Rests between bursts, in proportion to the work done: longer when the clock was found low, shorter when not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +12,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tilewise.calibration.driver import Driver
-from tilewise.calibration.protocol import Call, Telemetry, Unmeasurable, Window
+from tilewise.calibration.protocol import Call, DeviceLost, Telemetry, Unmeasurable, Window
 
 GIB = 2**30
 SPIN_CYCLES = (20_000, 220_000)  # their difference, 200,000 cycles, lasts 0.1 ms: the event resolution is 0.5 % of it
@@ -77,12 +78,25 @@ class Pool:
         return buffer
 
 
+def _join_ranks(is_gpu: bool) -> int:
+    """Under torchrun: choose this rank's GPU and join the others. Returns the number of ranks, 0 when alone."""
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks == 1:
+        return 0
+    if is_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("nccl" if is_gpu else "gloo")
+    return ranks
+
+
 class Device:
     """A GPU (or the CPU, for rehearsal) as the protocol's Timer."""
 
     def __init__(self, name: str, driver: Driver, pool_bytes: int | None = None) -> None:
         self.driver = driver
         self.is_gpu = name != "cpu"
+        self.ranks = _join_ranks(self.is_gpu)
         self.torch = torch.device("cuda", torch.cuda.current_device()) if self.is_gpu else torch.device("cpu")
         if pool_bytes is None:
             pool_bytes = min(6 * GIB, torch.cuda.mem_get_info()[1] // 12) if self.is_gpu else 2**25
@@ -141,7 +155,9 @@ class Device:
         return [self._window(mark, count, clock_hz) for mark in marks]
 
     def kernels(self, calls: Iterable[Call]) -> list[str]:
-        """The kernels that each call launches, joined by "|", in order. A marker kernel separates the calls.
+        """The kernels that each call launches, joined by "|", in order; "" for a call that raised.
+
+        A marker kernel before and after each call keeps out what only prepares it.
 
         Raises Unmeasurable when the profiler lost a marker (it drops events when its buffers are full).
         """
@@ -149,10 +165,12 @@ class Device:
         with profile(activities=[ProfilerActivity.CUDA]) as session:
             for call in calls:
                 self._mark.bitwise_not_()
-                call()
+                with contextlib.suppress(RuntimeError):
+                    call()
+                self._mark.bitwise_not_()
                 wanted += 1
             self.synchronize()
-        found = [e for e in session.profiler.kineto_results.events() if e.device_type() != torch.profiler.DeviceType.CPU]
+        found = [e for e in session.profiler.kineto_results.events() if e.device_type() != torch.autograd.DeviceType.CPU]
         names = [e.name() for e in sorted(found, key=lambda e: e.start_ns())]
         groups: list[list[str]] = []
         for name in names:
@@ -160,9 +178,26 @@ class Device:
                 groups.append([])
             elif groups and not name.lower().startswith(("mem", "gpu_user")):
                 groups[-1].append(name)
-        if len(groups) != wanted:
-            raise Unmeasurable(f"the profiler saw {len(groups)} of {wanted} calls")
-        return ["|".join(group) for group in groups]
+        if len(groups) != 2 * wanted:
+            raise Unmeasurable(f"the profiler saw {len(groups) // 2} of {wanted} calls")
+        return ["|".join(group) for group in groups[::2]]
+
+    def agree(self, willing: bool) -> bool:
+        """Whether all ranks are willing to go on (one process: whether this one is)."""
+        if not self.ranks:
+            return willing
+        vote = torch.tensor(int(willing), device=self.torch)
+        torch.distributed.all_reduce(vote, torch.distributed.ReduceOp.MIN)
+        return bool(vote.item())
+
+    def recover(self) -> None:
+        """After a failed point: a device that no longer answers raises here, and the run ends."""
+        try:
+            self.synchronize()
+        except RuntimeError as error:
+            raise DeviceLost(str(error).splitlines()[0]) from error
+        if self.is_gpu:
+            torch.cuda.empty_cache()
 
     def _event(self) -> torch.cuda.Event:
         event = torch.cuda.Event(enable_timing=True)

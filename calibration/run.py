@@ -20,7 +20,6 @@ from tilewise.calibration.protocol import (
     CLOCK_SHARE,
     SUSTAINED_S,
     Case,
-    DeviceLost,
     Level,
     Pacer,
     Sample,
@@ -30,7 +29,6 @@ from tilewise.calibration.protocol import (
     measure,
 )
 from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
-from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -39,7 +37,6 @@ RESULTS = (
     "state", "time_us", "spread", "clock_mhz", "windows", "discarded", "power_w", "temperature_c", "throttle", "trail",
 )  # fmt: skip
 FAILURE_COLUMNS = ("family", "key", "state", "reason")
-FAILURES_IN_A_ROW = 25  # then the device is taken for lost
 NAMING_S = 0.002  # what naming one timed point costs at the end
 NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
@@ -72,7 +69,7 @@ class Run:
         every = gemm_plan.census(settings.target, settings.level) if "gemm" in plan.benchmarks else []
         self.names = Names(PointFile(self.directory / "names.csv", NAME_COLUMNS), plan.benchmarks, every)
         self.pacer = Pacer()
-        self.failed_in_a_row = 0
+        self.discarded = self.failed = 0
         self._told = 0.0
         self._want_names_again()
         skip_done(plan, self._done())
@@ -112,7 +109,7 @@ class Run:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             self._fail(case, reason)
             return
-        self.failed_in_a_row = 0
+        self.discarded += int(str(row.get("discarded", 0)))
         self.files[case.family].append([{**case.key, "state": case.state.name.lower(), **row}])
         self.names.want(case)
 
@@ -120,9 +117,9 @@ class Run:
         bench, device = self.plan.benchmarks[case.family], self.device
         device.pool.rewind()
         if bench.measure is not None:
-            found: dict[str, object] = dict(bench.measure(case, device))
-            clock_hz = float(found.pop("clock_hz", math.nan))  # type: ignore[arg-type]
-            return {**found, "time_us": float(found.pop("time_s")) * 1e6, "clock_mhz": clock_hz / 1e6}  # type: ignore[arg-type]
+            found = bench.measure(case, device)
+            time_s, clock_hz = float(found["time_s"]), float(found.get("clock_hz", math.nan))
+            return {**found, "time_us": time_s * 1e6, "clock_mhz": clock_hz / 1e6}
         assert bench.prepare is not None
         calls = bench.prepare(case, device.pool)
         sample = measure(calls, case, device, self.settings.wanted_clock_hz, self.pacer)
@@ -130,13 +127,11 @@ class Run:
         return as_row(sample)
 
     def _fail(self, case: Case, reason: str) -> None:
-        self.failed_in_a_row += 1
         key = "/".join(map(str, case.key.values()))
         row = {"family": case.family, "key": key, "state": case.state.name.lower(), "reason": reason}
         self.failures.append([row])
+        self.failed += 1
         self.device.recover()
-        if self.failed_in_a_row >= FAILURES_IN_A_ROW:
-            raise DeviceLost(f"{self.failed_in_a_row} points in a row failed, the last with: {reason}")
 
     def _done(self) -> dict[str, set[tuple[str, ...]]]:
         """What an earlier run measured, or found to be impossible."""
@@ -182,9 +177,12 @@ class Run:
             return
         self._told = time.monotonic()
         self._save_about()
-        done = ", ".join(f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in self.plan.queues)
+        done = ", ".join(
+            f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in self.plan.queues
+        )
         left = max(0, int(self.clock.left_s))
-        text = f"{done}, names {len(self.names.known)} | {left // 60}:{left % 60:02d} left"
+        lost = f"windows thrown away {self.discarded}, points failed {self.failed}"
+        text = f"{done}, names {len(self.names.known)}; {lost} | {left // 60}:{left % 60:02d} left"
         print(text, file=sys.stderr, flush=True)
 
 

@@ -7,7 +7,6 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path

@@ -19,7 +19,11 @@ def generate(folder: Path) -> None:
     """Write *_pb2.py, *_pb2.pyi and *_pb2_grpc.py (of the services alone) under `folder`/tilewise/v1."""
     sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.glob("tilewise/v1/*.proto"))
     services = [source for source in sources if source.endswith("_service.proto")]
-    includes = [f"-I{PROTO}", f"-I{files('google.rpc').joinpath('../..')}", f"-I{files('grpc_tools').joinpath('_proto')}"]
+    includes = [
+        f"-I{PROTO}",
+        f"-I{files('google.rpc').joinpath('../..')}",
+        f"-I{files('grpc_tools').joinpath('_proto')}",
+    ]
     run(*includes, f"--python_out={folder}", f"--pyi_out={folder}", *sources)
     run(*includes, f"--grpc_python_out={folder}", *services)
 

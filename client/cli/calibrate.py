@@ -31,13 +31,19 @@ def calibrate() -> None:
 
 @calibrate.command()
 @click.option("--sku", required=True, help="SKU of this GPU, such as h100-sxm5-80gb (tilewise gpus list).")
-@click.option("--budget", type=Duration(), default="10m", show_default=True, metavar="<time>", help="Wall time, all in.")
+@click.option(
+    "--budget", type=Duration(), default="10m", show_default=True, metavar="<time>", help="Wall time, all in."
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("calibration-run"), show_default=True,
               help="Folder of the points; a killed run that finds its points there goes on.")  # fmt: skip
-@click.option("--device", type=click.Choice(["", "cpu"]), default="", help="cpu rehearses the whole path on tiny sizes.")
+@click.option(
+    "--device", type=click.Choice(["", "cpu"]), default="", help="cpu rehearses the whole path on tiny sizes."
+)
 @click.option("--only", default="", metavar="FAMILY[,...]", help="Measure these families alone.")
 @click.option("--list", "list_only", is_flag=True, help="Print the plan and stop.")
-@click.option("--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever.")
+@click.option(
+    "--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever."
+)
 def run(
     sku: str, budget: float, output: Path, device: str, only: str, list_only: bool, allow_nonproduction: bool
 ) -> None:

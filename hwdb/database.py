@@ -1,0 +1,86 @@
+"""Database: the packaged SKU files and calibrations, read when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.hwdb import names, sku_file
+from tilewise.hwdb.errors import NotFound
+from tilewise.hwdb.sku import Sku
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.gpu import Gpu
+
+
+class Database:
+    """A folder with skus/*.toml and calibrations/<sku>/<id>/. Files are read once, when first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._skus: dict[str, Sku] = {}
+
+    @staticmethod
+    @cache
+    def packaged() -> Database:
+        """The database that is installed with the package; one object a process."""
+        return Database(Path(str(files("tilewise.hwdb"))))
+
+    @cached_property
+    def version(self) -> str:
+        """Hash of names and contents of all data files: the same data gives the same version, on any machine."""
+        digest = hashlib.sha256()
+        for path in sorted(
+            p for part in ("skus", "calibrations") for p in (self.folder / part).rglob("*") if p.is_file()
+        ):
+            digest.update(path.relative_to(self.folder).as_posix().encode() + b"\0")
+            digest.update(path.read_bytes() + b"\0")
+        return digest.hexdigest()[:12]
+
+    def skus(self) -> tuple[str, ...]:
+        """Names of all SKUs, sorted."""
+        return tuple(sorted(path.stem for path in (self.folder / "skus").glob("*.toml")))
+
+    def sku(self, name: str) -> Sku:
+        """The SKU of exactly this name. Raises NotFound (UNKNOWN_GPU) and InvalidInput (BAD_SKU_FILE)."""
+        if name not in self._skus:
+            if name not in self.skus():
+                raise names.unknown(name, self.skus(), "gpu")
+            text = (self.folder / "skus" / f"{name}.toml").read_text(encoding="utf-8")
+            self._skus[name] = sku_file.read(text, name)
+        return self._skus[name]
+
+    def resolve(self, name: str) -> names.Resolution:
+        """The SKU that a name, alias or driver string means; see hwdb.names.resolve for what is raised."""
+        if names.normalise(name) in self.skus():
+            return names.Resolution(names.normalise(name))
+        return names.resolve(name, map(self.sku, self.skus()))
+
+    def identify(self, device: str, sm_count: int, memory_bytes: float) -> str:
+        """The SKU of a device as its driver reports it; see hwdb.names.identify."""
+        return names.identify(device, sm_count, memory_bytes, map(self.sku, self.skus()))
+
+    def gpu(self, name: str) -> Gpu:
+        """The GPU of a SKU name or alias with its active calibration. Raises as `resolve` does."""
+        from tilewise.hwdb.gpu import Gpu
+
+        sku = self.sku(self.resolve(name).sku)
+        return Gpu(sku, None)
+
+    def calibrations(self, sku: str) -> tuple[str, ...]:
+        """Ids of a SKU's calibrations, oldest first by name; empty where there is none."""
+        folder = self.folder / "calibrations" / self.sku(sku).name
+        return tuple(sorted(card.parent.name for card in folder.glob("*/card.json")))
+
+    def active(self, sku: str) -> str | None:
+        """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one."""
+        pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
+        if not pointer.is_file():
+            return None
+        chosen = pointer.read_text(encoding="utf-8").strip()
+        if chosen not in self.calibrations(sku):
+            raise NotFound(f"calibration {chosen!r} of {sku} is active but not there", reason="CALIBRATION_NOT_FOUND")
+        return chosen

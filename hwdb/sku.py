@@ -105,7 +105,13 @@ class Sku:
 
     @property
     def hbm_bytes(self) -> float:
+        """Capacity as it is sold. Vendors' GB are often GiB: 80 "GB" are 85.5e9 bytes on the device."""
         return self.number("hbm_bytes")
+
+    @property
+    def memory_bytes(self) -> float:
+        """What the driver reports as total where that is known, else the capacity as it is sold."""
+        return self.number("device_memory_bytes" if "device_memory_bytes" in self.figures else "hbm_bytes")
 
     @property
     def hbm_bytes_per_s(self) -> float:

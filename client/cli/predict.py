@@ -21,6 +21,7 @@ CHOICES = {
     "state": work.State,
     "logits": work.Logits,
     "attention_backend": work.AttentionBackend,
+    "cache": work.Cache,
 }
 
 
@@ -40,6 +41,7 @@ def workload_options(command: Any) -> Any:
             option("--state", type=click.Choice(words(work.State)), help="Unset: sustained in train, else burst."),
             option("--logits", type=click.Choice(words(work.Logits)), help="Positions the lm_head runs on."),
             option("--attention-backend", type=click.Choice(words(work.AttentionBackend)), help="Attention kernels."),
+            option("--cache", type=click.Choice(words(work.Cache)), help="Unset: append, none in train."),
         )
     ):
         command = add(command)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Figure, Sku
 from tilewise.hwdb.sku import Peak as SkuPeak
+from tilewise.hwdb.times import Trust
 from tilewise.server.messages.enums import TRUSTS
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Peak
@@ -65,3 +70,38 @@ def peak_message(peak: SkuPeak) -> Peak:
 def fact(name: str, figure: Figure) -> gpu_pb2.Fact:
     value = figure.value if isinstance(figure.value, str) else f"{figure.value:.12g}"
     return gpu_pb2.Fact(name=name, value=value, source=figure.source, mark=figure.mark)
+
+
+def calibration_message(calibration: Calibration, active: str | None) -> gpu_pb2.Calibration:
+    """A calibration without its card; `active` is the id of the one that answers for its SKU."""
+    answers = calibration.id == active
+    return gpu_pb2.Calibration(
+        name=f"gpus/{calibration.sku}/calibrations/{calibration.id}",
+        sku=calibration.sku,
+        id=calibration.id,
+        state=gpu_pb2.CALIBRATION_STATE_ACTIVE if answers else gpu_pb2.CALIBRATION_STATE_RETIRED,
+        trust=TRUSTS[Trust[str(calibration.card.get("trust", "measured")).upper()]],
+        production=calibration.production,
+        content_sha256=calibration.card["content_sha256"],
+        held_out_errors=map(held_out_error, calibration.card["held_out"]),
+    )
+
+
+def calibration_with_card(calibration: Calibration, active: str | None) -> gpu_pb2.Calibration:
+    message = calibration_message(calibration, active)
+    message.card.update(calibration.card)
+    return message
+
+
+def held_out_error(error: Mapping[str, Any]) -> gpu_pb2.HeldOutError:
+    """One row of a card's `held_out`; see tilewise.calibration.fit."""
+    return gpu_pb2.HeldOutError(
+        family=error["family"],
+        group=error["group"],
+        point_count=error["points"],
+        refused_count=error["refused"],
+        mean_absolute_error=error["mean_error"],
+        p90_absolute_error=error["p90_error"],
+        bias=error["bias"],
+        interval_coverage=error["interval_coverage"],
+    )

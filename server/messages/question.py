@@ -18,6 +18,7 @@ ENUMS: dict[str, Any] = {
     "state": workload_pb2.State,
     "logits": workload_pb2.Logits,
     "attention_backend": workload_pb2.AttentionBackend,
+    "cache": workload_pb2.Cache,
 }
 SIZES = ("batch", "sequence", "context", "tensor_parallel")
 

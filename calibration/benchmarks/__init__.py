@@ -49,6 +49,7 @@ SHARES: dict[str, float] = {
     "special": 0.01,
     "launch": 0.01,
     "transfer": 0.01,
+    "choices": 0.04,
     "collectives": 0.03,
 }
 FAMILIES: tuple[str, ...] = tuple(name for name in SHARES if name not in ("power", "census"))

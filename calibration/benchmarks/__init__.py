@@ -37,7 +37,7 @@ from tilewise.calibration.protocol import Call, Case, Level, Target
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device, Pool
 
-# Share of the time budget of every family; "power" is the sustained points of all families, "census" the kernel names.
+# Share of the time budget of every family; "power" is the sustained points of all families, "census" the kernel names, "choices" the heuristic's answers.
 SHARES: dict[str, float] = {
     "gemm": 0.45,
     "power": 0.17,
@@ -55,7 +55,7 @@ SHARES: dict[str, float] = {
     "choices": 0.04,
     "collectives": 0.03,
 }
-FAMILIES: tuple[str, ...] = tuple(name for name in SHARES if name not in ("power", "census"))
+FAMILIES: tuple[str, ...] = tuple(name for name in SHARES if name not in ("power", "census", "choices"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from tilewise.calibration.benchmarks.traffic import (
     COLUMNS,
     DTYPES,
@@ -21,11 +23,11 @@ from tilewise.calibration.benchmarks.traffic import (
     elementwise,
     heads,
     plan,
+    sustained,
     traffic,
     wide,
 )
 from tilewise.calibration.protocol import Call, Case, Level, Target
-from torch import Tensor
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool
@@ -206,7 +208,9 @@ KERNELS = [*ELEMENTWISE, *STRIDED]
 
 
 def cases(target: Target, level: Level) -> list[Case]:
-    return plan(NAME, KERNELS, target, level)
+    gated = next(kernel for kernel in KERNELS if kernel.op == "gated_activation")
+    steady = sustained(NAME, gated, Sizes(16384, 14336), target, level)
+    return [*steady, *plan(NAME, KERNELS, target, level)]
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:

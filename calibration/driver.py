@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewise.calibration.protocol import Telemetry
+from tilewise.hwdb.errors import NotAvailable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +18,7 @@ class Facts:
     """State of one GPU before a calibration. None: the driver does not say."""
 
     name: str
+    vendor: str = "nvidia"
     sms: int | None = None
     memory_bytes: int | None = None
     driver: str = ""
@@ -47,7 +49,7 @@ class NoDriver:
     def facts(self) -> Facts:
         import platform
 
-        return Facts(name=f"CPU {platform.machine()}")
+        return Facts(name=f"CPU {platform.machine()}", vendor="cpu")
 
     def telemetry(self) -> Telemetry:
         return Telemetry()
@@ -67,17 +69,25 @@ THROTTLE_BITS = {
 }
 
 
-class Nvml:
-    """NVIDIA's management library, for the GPU of this UUID."""
+CORES_PER_SM = 128  # fp32 lanes, which NVML counts as cores; GA100 (A100, A30) has 64
 
-    def __init__(self, uuid: str, sms: int) -> None:
+
+class Nvml:
+    """NVIDIA's management library, for the GPU that is torch's number `index`."""
+
+    def __init__(self, index: int) -> None:
         import pynvml
 
+        # as NVML counts; must be set before torch starts CUDA
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
         pynvml.nvmlInit()
         self._nvml: Any = pynvml
-        self._uuid = uuid if uuid.startswith("GPU-") else f"GPU-{uuid}"
-        self._handle = pynvml.nvmlDeviceGetHandleByUUID(self._uuid)
-        self._sms = sms
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        name = visible[index] if visible else str(index)
+        if name.isdigit():
+            self._handle = pynvml.nvmlDeviceGetHandleByIndex(int(name))
+        else:
+            self._handle = pynvml.nvmlDeviceGetHandleByUUID(name)
 
     def _ask(self, function: str, *arguments: object) -> Any:
         """A value, or None where this GPU or driver does not support the question."""
@@ -112,9 +122,11 @@ class Nvml:
         mig = self._ask("nvmlDeviceGetMigMode")
         rates = self._ask("nvmlDeviceGetUtilizationRates")
         limit_mw = self._ask("nvmlDeviceGetEnforcedPowerLimit")
+        name = _text(self._ask("nvmlDeviceGetName"))
+        cores = self._ask("nvmlDeviceGetNumGpuCores")
         return Facts(
-            name=_text(self._ask("nvmlDeviceGetName")),
-            sms=self._sms,
+            name=name,
+            sms=None if cores is None else cores // (64 if "A100" in name or "A30" in name else CORES_PER_SM),
             memory_bytes=memory and memory.total,
             driver=_text(nvml.nvmlSystemGetDriverVersion()),
             ecc=None if ecc is None else bool(ecc[0]),
@@ -127,25 +139,24 @@ class Nvml:
             utilisation=None if rates is None else rates.gpu / 100,
             other_processes=self._others(),
             mig=bool(mig and mig[0]),
-            serial=_hash(self._uuid),
+            serial=_hash(_text(self._ask("nvmlDeviceGetUUID"))),
         )
 
     def _others(self) -> int:
-        """Processes on the GPU that are not this one (a container that hides pids shows ours as another pid: 0 or us)."""
+        """Processes on the GPU. Ask before torch starts CUDA: in a container our own would look like another's."""
         running = self._ask("nvmlDeviceGetComputeRunningProcesses") or []
-        return sum(process.pid not in (os.getpid(), os.getppid(), 0) for process in running)
+        return sum(process.pid != os.getpid() for process in running)
 
 
 class AmdSmi:
     """AMD's management library, for the GPU of this index."""
 
-    def __init__(self, index: int, sms: int) -> None:
+    def __init__(self, index: int) -> None:
         import amdsmi  # type: ignore[import-not-found, unused-ignore]
 
         amdsmi.amdsmi_init()
         self._smi: Any = amdsmi
         self._handle = amdsmi.amdsmi_get_processor_handles()[index]
-        self._sms = sms
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         with contextlib.suppress(self._smi.AmdSmiException, KeyError, AttributeError):
@@ -184,7 +195,8 @@ class AmdSmi:
         uuid = self._ask(lambda: smi.amdsmi_get_gpu_device_uuid(handle))
         return Facts(
             name=_text(name),
-            sms=self._sms,
+            vendor="amd",
+            sms=self._ask(lambda: smi.amdsmi_get_gpu_asic_info(handle)["num_compute_units"]),
             memory_bytes=total,
             driver=_text(driver),
             power_limit_w=None if limit is None else float(limit) / 1e6,
@@ -195,6 +207,18 @@ class AmdSmi:
             other_processes=sum(getattr(process, "pid", os.getpid()) != os.getpid() for process in others),
             serial=_hash(_text(uuid)),
         )
+
+
+def driver_of(vendor: str, index: int = 0) -> Driver:
+    """The management library of a vendor. Raises NotAvailable where it is missing or sees no GPU."""
+    makers: dict[str, Callable[[int], Driver]] = {"nvidia": Nvml, "amd": AmdSmi, "cpu": lambda _: NoDriver()}
+    try:
+        return makers[vendor](index)
+    except ImportError as error:
+        message = f"{vendor} needs the Python package of {error.name}: pip install 'tilewise[calibrate]'"
+        raise NotAvailable(message, reason="DRIVER_MISSING") from error
+    except Exception as error:  # each library has its own exception family
+        raise NotAvailable(f"no {vendor} GPU answers: {error}", reason="NO_GPU") from error
 
 
 def _text(value: Any) -> str:

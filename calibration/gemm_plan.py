@@ -83,7 +83,10 @@ SUSTAINED: list[Gemm] = [
     Gemm("fwd", "nvfp4", 8192, 8192, 8192),
 ]  # fmt: skip
 TINY = [
-    Gemm(kind, dtype, m, 64, 96) for kind in ("fwd", "dgrad", "wgrad") for dtype in ("bf16", "fp32") for m in (1, 17, 64)
+    Gemm(kind, dtype, m, 64, 96)
+    for kind in ("fwd", "dgrad", "wgrad")
+    for dtype in ("bf16", "fp32")
+    for m in (1, 17, 64)
 ]
 
 

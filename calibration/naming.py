@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
 
 COLUMNS = ("family", "key", "kernel")
-CHUNK = 400  # calls in one profiler session: far below the size of its event buffers
+CHUNK = 800  # calls in one profiler session: far below the size of its event buffers
 UNNAMED_KEYS = ("sets",)  # parts of a key that cannot change the kernel
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -52,7 +53,7 @@ class PointFile:
 def compact(value: object) -> str:
     """Five significant digits: the noise is in the third or fourth. NaN is empty."""
     if isinstance(value, float):
-        return "" if value != value else f"{value:.5g}" if abs(value) < 1e5 else f"{value:.0f}"
+        return "" if math.isnan(value) else f"{value:.5g}" if abs(value) < 1e5 else f"{value:.0f}"
     return str(value)
 
 

@@ -7,12 +7,12 @@ import math
 import os
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewise.calibration import gemm_plan
+from tilewise.calibration.benchmarks import SHARES
 from tilewise.calibration.naming import COLUMNS as NAME_COLUMNS
 from tilewise.calibration.naming import Names
 from tilewise.calibration.points import PointFile
@@ -20,7 +20,6 @@ from tilewise.calibration.protocol import (
     CLOCK_SHARE,
     SUSTAINED_S,
     Case,
-    DeviceLost,
     Level,
     Pacer,
     Sample,
@@ -29,8 +28,7 @@ from tilewise.calibration.protocol import (
     check_physics,
     measure,
 )
-from tilewise.calibration.suite import Clock, Plan, Queue, next_queue, skip_done
-from tilewise.hwdb.times import State
+from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -39,9 +37,8 @@ RESULTS = (
     "state", "time_us", "spread", "clock_mhz", "windows", "discarded", "power_w", "temperature_c", "throttle", "trail",
 )  # fmt: skip
 FAILURE_COLUMNS = ("family", "key", "state", "reason")
-FAILURES_IN_A_ROW = 25  # then the device is taken for lost
-NAME_EVERY = 300
 NAMING_S = 0.002  # what naming one timed point costs at the end
+NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +59,8 @@ class Run:
         self.settings, self.plan, self.device = settings, plan, device
         self.directory = settings.directory
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.about = self._about(about)
+        keys = {name: list(bench.columns) for name, bench in plan.benchmarks.items()}
+        self.about = self._about({**about, "keys": keys, "wanted_clock_hz": settings.wanted_clock_hz})
         self.clock = Clock(settings.budget_s, float(self.about["used_s"]) + begun_s)
         self.files = {
             name: PointFile(self.directory / f"{name}.csv", (*bench.columns, *bench.extras, *RESULTS))
@@ -72,33 +70,31 @@ class Run:
         every = gemm_plan.census(settings.target, settings.level) if "gemm" in plan.benchmarks else []
         self.names = Names(PointFile(self.directory / "names.csv", NAME_COLUMNS), plan.benchmarks, every)
         self.pacer = Pacer()
-        self.failed_in_a_row = 0
+        self.discarded = self.failed = 0
         self._told = 0.0
         self._want_names_again()
         skip_done(plan, self._done())
 
     def go(self) -> None:
-        """Measure until the budget is spent or nothing is left. Raises DeviceLost."""
-        census = Queue("census", 0.07, [])
-        queues = list(self.plan.queues)
-        while self.device.agree(self.clock.left_s > NAMING_S * self.names.waiting + 0.5):
+        """Measure until the budget is spent or nothing is left; names come last. Raises DeviceLost."""
+        queues = self.plan.queues
+        reserve_s = SHARES["census"] * self.settings.budget_s if self.device.is_gpu else 0.0
+        while self.device.agree(self.clock.left_s > reserve_s + NAMING_S * self.names.waiting):
             queue = next_queue(queues)
-            begin = time.monotonic()
-            behind = queue is None or census.used_s / census.share < queue.used_s / queue.share
-            if self.device.is_gpu and not self.names.empty and (behind or self.names.waiting >= NAME_EVERY):
-                self.names.step(self.device)
-                census.used_s += time.monotonic() - begin
-            elif queue is None:
+            if queue is None:
                 break
-            elif queue.name == "power" and self.clock.left_s < SUSTAINED_S + 1:
+            begin = time.monotonic()
+            if queue.name == "power" and self.clock.left_s - reserve_s < SUSTAINED_S:
                 queue.position = len(queue.todo)  # no time left for a sustained point
-            else:
-                self._one(queue.take())
-                queue.used_s += time.monotonic() - begin
-            self._tell(queues)
-        while self.device.is_gpu and self.names.waiting:
+                continue
+            self._one(queue.take())
+            queue.used_s += time.monotonic() - begin
+            self._tell()
+        # the profiler stays attached to the process once it has run, so no point is timed after it
+        while self.device.is_gpu and not self.names.empty and (self.names.waiting or self.clock.left_s > NAME_STEP_S):
             self.names.step(self.device)
-        self._tell(queues, last=True)
+            self._tell()
+        self._tell(last=True)
         self.close()
 
     def close(self) -> None:
@@ -114,7 +110,7 @@ class Run:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             self._fail(case, reason)
             return
-        self.failed_in_a_row = 0
+        self.discarded += int(str(row.get("discarded", 0)))
         self.files[case.family].append([{**case.key, "state": case.state.name.lower(), **row}])
         self.names.want(case)
 
@@ -122,9 +118,9 @@ class Run:
         bench, device = self.plan.benchmarks[case.family], self.device
         device.pool.rewind()
         if bench.measure is not None:
-            found: dict[str, object] = dict(bench.measure(case, device))
-            clock_hz = float(found.pop("clock_hz", math.nan))  # type: ignore[arg-type]
-            return {**found, "time_us": float(found.pop("time_s")) * 1e6, "clock_mhz": clock_hz / 1e6}  # type: ignore[arg-type]
+            found = bench.measure(case, device)
+            time_s, clock_hz = float(found["time_s"]), float(found.get("clock_hz", math.nan))
+            return {**found, "time_us": time_s * 1e6, "clock_mhz": clock_hz / 1e6}
         assert bench.prepare is not None
         calls = bench.prepare(case, device.pool)
         sample = measure(calls, case, device, self.settings.wanted_clock_hz, self.pacer)
@@ -132,13 +128,11 @@ class Run:
         return as_row(sample)
 
     def _fail(self, case: Case, reason: str) -> None:
-        self.failed_in_a_row += 1
         key = "/".join(map(str, case.key.values()))
         row = {"family": case.family, "key": key, "state": case.state.name.lower(), "reason": reason}
         self.failures.append([row])
+        self.failed += 1
         self.device.recover()
-        if self.failed_in_a_row >= FAILURES_IN_A_ROW:
-            raise DeviceLost(f"{self.failed_in_a_row} points in a row failed, the last with: {reason}")
 
     def _done(self) -> dict[str, set[tuple[str, ...]]]:
         """What an earlier run measured, or found to be impossible."""
@@ -170,7 +164,8 @@ class Run:
                     f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}. "
                     "Choose another --output"
                 )
-        return {**about, "started": earlier["started"], "used_s": earlier["used_s"]}
+        keys = {**earlier["keys"], **about["keys"]}
+        return {**about, "keys": keys, "started": earlier["started"], "used_s": earlier["used_s"]}
 
     def _save_about(self) -> None:
         self.about["used_s"] = round(self.clock.used_s, 1)
@@ -178,15 +173,18 @@ class Run:
         temporary.write_text(json.dumps(self.about, indent=1, sort_keys=True) + "\n")
         os.replace(temporary, self.directory / "run.json")
 
-    def _tell(self, queues: Sequence[Queue], last: bool = False) -> None:
+    def _tell(self, last: bool = False) -> None:
         """Progress and time left, every two seconds."""
         if not last and time.monotonic() - self._told < 2:
             return
         self._told = time.monotonic()
         self._save_about()
-        done = ", ".join(f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in queues)
+        done = ", ".join(
+            f"{queue.name} {queue.done + queue.position}/{queue.total_offered}" for queue in self.plan.queues
+        )
         left = max(0, int(self.clock.left_s))
-        text = f"{done}, names {len(self.names.known)} | {left // 60}:{left % 60:02d} left"
+        lost = f"windows thrown away {self.discarded}, points failed {self.failed}"
+        text = f"{done}, names {len(self.names.known)}; {lost} | {left // 60}:{left % 60:02d} left"
         print(text, file=sys.stderr, flush=True)
 
 

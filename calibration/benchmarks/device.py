@@ -106,6 +106,7 @@ class Device:
             torch.cuda.set_stream(self._stream)
             self._spin_tells_clock = torch.version.hip is None
             self._mark = torch.zeros(8, dtype=torch.int16, device=self.torch)
+            self._mark.bitwise_not_()
             # graphs of all cases share one memory pool, which this first one keeps alive
             self._graphs = torch.cuda.graph_pool_handle()
             self._anchor = self._capture([self._mark.bitwise_not_], 1)
@@ -170,7 +171,9 @@ class Device:
                 self._mark.bitwise_not_()
                 wanted += 1
             self.synchronize()
-        found = [e for e in session.profiler.kineto_results.events() if e.device_type() != torch.autograd.DeviceType.CPU]
+        found = [
+            e for e in session.profiler.kineto_results.events() if e.device_type() != torch.autograd.DeviceType.CPU
+        ]
         names = [e.name() for e in sorted(found, key=lambda e: e.start_ns())]
         groups: list[list[str]] = []
         for name in names:

@@ -26,10 +26,7 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """y = x W^T (+ b) with W of shape (outputs, inputs).
-
-    copies: identical matrices side by side that run as separate GEMMs (experts are counted in Experts, not here)
-    """
+    """y = x W^T (+ b) with W of shape (outputs, inputs)."""
 
     name: str
     inputs: Size
@@ -44,10 +41,14 @@ class Linear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Norm:
-    """A normalisation over `width`; weight and bias say which parameters it has (OLMo's has none)."""
+    """A normalisation over `width`; weight and bias say which parameters it has (OLMo's has none).
+
+    heads: slices of `width` per token that share the one weight (q_norm of Qwen3: the number of query heads)
+    """
 
     name: str
     width: Size
+    heads: Size = 1
     kind: str = "rms"  # "rms" or "layer"
     weight: bool = True
     bias: bool = False
@@ -64,7 +65,7 @@ class Attention:
     window:       keys a query sees at most (sliding window); 0: no window
     chunk:        block-local attention over chunks of that many tokens (Llama 4); 0: none
     projections:  the matrices in the order the model runs them (q, k, v, o; or one fused qkv)
-    norms:        q/k norms inside the attention, each over its own width, applied per head where `per_head`
+    norms:        q/k norms inside the attention, each over its own width, `Norm.heads` times a token
     rope_dim:     dimensions of each head that are rotated; 0: no rotary embedding
     cross:        keys and values come from the encoder
     sinks:        learned sink logits (one parameter a head)
@@ -122,7 +123,7 @@ class Recurrent:
     inner:       channels of the scan; state: state size per channel (mamba) or key dim (gated_delta)
     heads, head_dim, groups: as in Mamba 2 and gated delta (0 for Mamba 1)
     conv_kernel, conv_channels: depthwise convolution before the scan; conv_bias
-    state_bytes_elements: elements of recurrent plus convolution state per sequence and layer
+    state_elements: elements of recurrent plus convolution state per sequence and layer
     extra_parameters: A_log, D, dt_bias and their like
     """
 
@@ -181,12 +182,14 @@ FeedForward = Mlp | Experts
 class Block:
     """One layer: norms, mixers in order (self-attention, then cross-attention in decoders of T5), feed-forward.
 
-    layers:       indices of the layers that look exactly so; the repeat count is their number
+    layers:       indices of the layers that look exactly so (of the deepest candidate)
+    count:        how many of them there are: len(layers), or an array where candidates vary the depth
     parallel:     attention and feed-forward read the same input (GPT-J, GPT-NeoX, Falcon, phi-2, Cohere)
     shared_weights: this block's parameters are those of an earlier one (Zamba): work counts, parameters do not
     """
 
     layers: tuple[int, ...]
+    count: Size
     mixers: tuple[Mixer, ...]
     feed_forward: FeedForward | None
     norms: tuple[Norm, ...] = ()
@@ -203,8 +206,8 @@ class Stack:
     name:   "decoder", "encoder", "vision", "audio"
     role:   whether the stream's length is the workload's sequence ("text") or fixed by the input ("vision", "audio")
     tokens: fixed length of a non-text stream (patches of one image), 0 for text
-    layer_repeat: candidates may vary the depth: blocks' repeat counts are scaled by it (1: as read)
-    embeddings, linears, norms: before and after the blocks (patch embedding, projector, final norm)
+    embeddings, linears, norms: before and after the blocks (patch embedding, final norm), over every token
+    projector: the matrices that hand the stream to the decoder, over `projector_tokens` (fewer where patches merge)
     """
 
     name: str
@@ -215,6 +218,8 @@ class Stack:
     embeddings: tuple[Embedding, ...] = ()
     linears: tuple[Linear, ...] = ()
     norms: tuple[Norm, ...] = ()
+    projector: tuple[Linear, ...] = ()
+    projector_tokens: Size = 0
     extra_parameters: Size = 0
 
 

@@ -1,0 +1,112 @@
+"""Family tables: what the keys of one model_type are called, what absent ones mean, and how its model code is built.
+
+One TOML file a model_type under families/, named after it; `base` inherits from another. See families/_base.toml for the
+words. Only the files of the family asked for are parsed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from tilewise.hwdb.errors import InvalidInput
+
+_FOLDER = files(__package__).joinpath("families")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One model_type.
+
+    values:  canonical key -> value of an absent key (None: derived from others) or fixed by the model code
+    keys:    the config's name of a key -> the canonical names it sets
+    nested:  names of sub-tables whose keys are read as "table.key"
+    ignored: keys of this family that do not change the shape
+    parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
+    heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
+    """
+
+    name: str
+    values: dict[str, Any]
+    keys: dict[str, tuple[str, ...]]
+    nested: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+    parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+
+@cache
+def names() -> tuple[str, ...]:
+    """Every model_type that can be read."""
+    stems = (entry.name.removesuffix(".toml") for entry in _FOLDER.iterdir() if entry.name.endswith(".toml"))
+    return tuple(sorted(stem for stem in stems if not stem.startswith("_")))
+
+
+@cache
+def family(model_type: str) -> Family:
+    """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names."""
+    if model_type not in names():
+        close = difflib.get_close_matches(model_type, names(), n=3) or list(names()[:3])
+        raise InvalidInput(
+            f"unknown model_type {model_type[:60]!r}; {len(names())} are known, the closest: {', '.join(close)}",
+            reason="UNKNOWN_MODEL_TYPE",
+            field="architecture.model_type",
+            model_type=model_type[:60],
+        )
+    return _load(model_type)
+
+
+@cache
+def _load(name: str) -> Family:
+    table = tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    base = _load(table["base"]) if "base" in table else Family(name, {}, {})
+    absent = dict.fromkeys(table.get("optional", ()))
+    defaults, fixed = table.get("defaults", {}), table.get("fixed", {})
+    aliases = {key: (to,) if isinstance(to, str) else tuple(to) for key, to in table.get("keys", {}).items()}
+    own = {key: (key,) for key in (*absent, *defaults)}
+    kept = {key: to for key, to in base.keys.items() if key not in fixed}
+    return Family(
+        name=name,
+        values={**base.values, **absent, **defaults, **fixed},
+        keys={**kept, **own, **aliases},
+        nested=base.nested | set(table.get("nested", ())),
+        ignored=base.ignored | set(table.get("ignored", ())),
+        parts={**base.parts, **table.get("parts", {})},
+        heads={**base.heads, **table.get("heads", {})},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRules:
+    """Which keys never change a shape (or not at one value), which words speak of structure, how large a size may be."""
+
+    harmless: frozenset[str]
+    patterns: re.Pattern[str]
+    neutral: dict[str, Any]
+    structural: re.Pattern[str]
+    limits: dict[str, int]
+    may_be_zero: frozenset[str]
+
+
+@cache
+def key_rules() -> KeyRules:
+    table = tomllib.loads(files(__package__).joinpath("keys.toml").read_text(encoding="utf-8"))
+    return KeyRules(
+        harmless=frozenset(table["harmless"]["names"]),
+        patterns=re.compile("|".join(table["harmless"]["patterns"])),
+        neutral=table["neutral"],
+        structural=re.compile("|".join(table["structural"])),
+        limits=table["limits"],
+        may_be_zero=frozenset(table["may_be_zero"]),
+    )
+
+
+@cache
+def is_harmless(key: str) -> bool:
+    rules = key_rules()
+    return key in rules.harmless or rules.patterns.search(key) is not None

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "collectives"
 COLUMNS = ("op", "ranks", "nodes", "bytes")
-EXTRAS = ("spread",)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 SIZES = tuple(2**power for power in range(10, 31)) + tuple(3 * 2**power for power in range(12, 28, 3))
 LINK_RATE = 2e11  # bytes/s, for estimates only

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "launch"
 COLUMNS = ("mode", "operation", "calls")
-EXTRAS = ("spread",)
 REPEATS = 7
 QUEUE_SPIN_CYCLES = 12_000_000  # 6 ms: the host issues hundreds of kernels meanwhile
 Operation = Callable[[], object]

@@ -26,6 +26,7 @@ class Emitter:
 
     saved:   bytes kept for the backward by each layer label, for one of its repeats
     live:    bytes that one repeat of a checkpointed layer keeps while its backward runs
+    transients: largest working set of one repeat, beyond what is saved
     repeats: how often each layer label repeats
     forward: direction of what is emitted as forward ("recompute" while a checkpointed layer runs again)
     keep:    whether backward rows and saved bytes are noted (not while recomputing)
@@ -36,6 +37,7 @@ class Emitter:
         self.labels: dict[tuple[str, str, str, str], int] = {}
         self.saved: dict[str, Number] = defaultdict(int)
         self.live: dict[str, Number] = {}
+        self.transients: dict[str, Number] = {}
         self.repeats: dict[str, Number] = {}
         self.forward = "forward"
         self.keep = True
@@ -66,6 +68,25 @@ class Emitter:
     def save(self, num_bytes: Number) -> None:
         """Note `num_bytes` that autograd keeps until the backward of this layer, per repeat."""
         self.saved[self.layer] = self.saved[self.layer] + num_bytes
+
+    def work(self, num_bytes: Number) -> None:
+        """Note a working set of `num_bytes` in this layer; the largest counts."""
+        before = self.transients.get(self.layer, 0)
+        self.transients[self.layer] = np.maximum(before, num_bytes)[()]
+
+    @property
+    def transient(self) -> Number:
+        """The largest working set of any layer."""
+        sets = list(self.transients.values())
+        return np.maximum.reduce(np.broadcast_arrays(*sets))[()] if sets else 0
+
+    @staticmethod
+    def block_label(stack: str, layers: tuple[int, ...]) -> str:
+        """Layer label of a block: "decoder.0-31" where its layers are consecutive, "decoder.0,2..30" where not."""
+        first, last = layers[0], layers[-1]
+        if last - first + 1 == len(layers):
+            return f"{stack}.{first}" if len(layers) == 1 else f"{stack}.{first}-{last}"
+        return f"{stack}.{first},{layers[1]}..{last}"
 
     def memory(
         self,

@@ -72,10 +72,10 @@ def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak:
     )  # fmt: skip
     return tuple(
         Layer(
-            name=name, time=Interval(time, low, high), share=time / busy, wall=Wall(wall),
+            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall],
             mfu=flops / (time * peak.flops_per_s) if flops and time else None,
             mbu=moved / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
-            trust=Trust(trust), distance=distance,
+            trust=_TRUSTS[trust], distance=distance,
         )
         for name, time, low, high, wall, flops, moved, launches, trust, distance in rows
     )  # fmt: skip
@@ -83,68 +83,68 @@ def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak:
 
 def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
     """One row a label; its times are of one execution, which may be several kernels."""
-    size = len(table.labels)
-    sums = Groups(table, times, launched, table.label, size)
-    _, first = np.unique(table.label, return_index=True)
+    sums = Groups(table, times, launched, table.label, len(table.labels))
+    first = np.unique(table.label, return_index=True)[1]
+    one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
+    kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
     count = table.count[first]
-    extra = {
-        name: (sums.sum(getattr(times, name)) / count).tolist()
-        for name in ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
-    }
+    executions = {name: (getattr(sums, name) / count).tolist() for name in _EXECUTION}
+    lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
+    total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))
     busy = float(np.nansum(sums.time))
-    columns = {
-        name: (getattr(sums, name) / count).tolist()
-        for name in ("time", "low", "high", "flops", "executed", "moved", "launches")
-    }
-    peaks: dict[int, Peak] = {}
+    peaks = _peaks(gpu, table, times)
     found = []
-    for code, row in enumerate(first.tolist()):
-        label, kind, flops, time = table.labels[code], int(table.kind[row]), columns["flops"][code], columns["time"][code]
-        multiplies = kind <= Kind.ATTENTION
-        precision = int(table.precision[row])
-        if multiplies and precision not in peaks and times.refusal[row] < 0:
-            peaks[precision] = gpu.peak(Precision(precision))
-        peak = peaks.get(precision) if multiplies else None
-        refusal = int(times.refusal[row])
-        kernel = int(times.kernel[row])
+    for code, label in enumerate(table.labels):
+        kind, time, flops = one["kind"][code], executions["time"][code], executions["flops"][code]
+        peak = peaks.get(one["precision"][code]) if kind <= _ATTENTION else None
         found.append(
             Operator(
-                name=label.name, layer=label.layer, part=label.part, direction=label.direction,
-                kind=_KINDS[kind], shape=_shape(table, row, kind), precision=Precision(precision).name.lower(),
-                count=float(count[code]), kernels=columns["launches"][code],
-                time=Interval(time, columns["low"][code], columns["high"][code]), total_s=float(sums.time[code]),
-                share=float(sums.time[code]) / busy, wall=Wall(int(sums.wall[code])),
-                mfu=flops / (time * peak.flops_per_s) if peak and flops and time else None, peak=peak,
-                flops=flops, executed_flops=columns["executed"][code], memory_bytes=columns["moved"][code],
-                **{name: values[code] for name, values in extra.items()},
-                kernel=times.kernel_names[kernel] if kernel >= 0 else "", tiles=float(times.tiles[row]),
-                waves=float(times.waves[row]), trust=Trust(int(sums.trust[code])), distance=float(sums.distance[code]),
-                refusal=times.refusals[refusal] if refusal >= 0 else "",
+                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=_KINDS[kind],
+                shape=_shape(one, code, kind), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
+                kernels=executions["launches"][code],
+                time=Interval(time, executions["low"][code], executions["high"][code]), total_s=total[code],
+                share=total[code] / busy, wall=_WALLS[wall[code]],
+                mfu=flops / (time * peak.flops_per_s) if peak and flops and time else None, peak=peak, flops=flops,
+                executed_flops=executions["executed"][code], memory_bytes=executions["moved"][code],
+                **{name: values[code] for name, values in lost.items()},
+                kernel=times.kernel_names[kernel[code]] if kernel[code] >= 0 else "", tiles=tiles[code],
+                waves=waves[code], trust=_TRUSTS[trust[code]], distance=distance[code],
+                refusal=times.refusals[refusal[code]] if refusal[code] >= 0 else "",
             )
         )  # fmt: skip
     return tuple(found)
 
 
-_KINDS = {int(kind): kind.name.lower() for kind in Kind}
+_WALLS, _TRUSTS, _KINDS = tuple(Wall), tuple(Trust), tuple(kind.name.lower() for kind in Kind)
+_PRECISIONS = tuple(precision.name.lower() for precision in Precision)
+_GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
+_EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
+_SECONDS = ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
+_SHOWN = (
+    "kind", "precision", "count", "m", "n", "k", "groups", "batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv",
+    "rows", "cols", "message_bytes", "ranks",
+)  # fmt: skip
 
 
-def _shape(table: OperatorTable, row: int, kind: int) -> str:
+def _peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
+    """Dense peaks of the precisions the table multiplies in."""
+    used = np.unique(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)])
+    return {code: gpu.peak(Precision(code)) for code in used.tolist()}
+
+
+def _shape(one: dict[str, list[float]], at: int, kind: int) -> str:
     """The problem in the words of its kind."""
-    def whole(column: str) -> str:
-        value = float(getattr(table, column)[row])
-        return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
-
-    if kind == Kind.GEMM:
-        groups = f" x {whole('groups')} groups" if table.groups[row] > 1 else ""
-        return f"{whole('m')} x {whole('n')} x {whole('k')}{groups}"
-    if kind == Kind.GROUPED_GEMM:
-        return f"{whole('m')} rows over {whole('groups')} experts x {whole('n')} x {whole('k')}"
-    if kind == Kind.ATTENTION:
-        sizes = f"{whole('seq_q')} x {whole('seq_kv')}, {whole('heads')}/{whole('kv_heads')} heads of {whole('head_dim')}"
-        return f"{whole('batch')} x {sizes}"
-    if kind == Kind.COLLECTIVE:
-        return f"{whole('message_bytes')} bytes over {whole('ranks')} ranks"
-    return f"{whole('rows')} x {whole('cols')}"
+    if kind == _GEMM:
+        groups = f" x {one['groups'][at]:.0f} groups" if one["groups"][at] > 1 else ""
+        return f"{one['m'][at]:.0f} x {one['n'][at]} x {one['k'][at]}{groups}"
+    if kind == _GROUPED:
+        return f"{one['m'][at]:.0f} rows over {one['groups'][at]:.4g} experts x {one['n'][at]} x {one['k'][at]}"
+    if kind == _ATTENTION:
+        heads = f"{one['heads'][at]}/{one['kv_heads'][at]} heads of {one['head_dim'][at]}"
+        return f"{one['batch'][at]} x {one['seq_q'][at]} x {one['seq_kv'][at]}, {heads}"
+    if kind == _COLLECTIVE:
+        return f"{one['message_bytes'][at]:.0f} bytes over {one['ranks'][at]} ranks"
+    return f"{one['rows'][at]:.0f} x {one['cols'][at]:.0f}"
 
 
 def headline(

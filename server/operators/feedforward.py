@@ -31,6 +31,7 @@ def feed_forward(e: Emitter, plan: Plan, mlp: Mlp, tokens: Number, *, input_save
 
 def activate(e: Emitter, plan: Plan, name: str, gated: bool, rows: Number, width: Number, *, packed: bool) -> None:
     """The activation function and its gate; packed: gate and up come from one matrix, whose gradient is concatenated."""
+    e.work((2 + gated) * rows * width * plan.width)  # the product and, in the backward, the gradients of its factors
     if plan.fused:
         operation(e, plan, "activation", GATED_FUSED if gated else ACTIVATION_FUSED, rows, width)
         return

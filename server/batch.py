@@ -10,6 +10,7 @@ import numpy as np
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.architecture import count, read_with
+from tilewise.server.architecture.model import Size
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.step import step_messages
 from tilewise.server.predict import predict_many
@@ -62,8 +63,14 @@ def steps(group: Sequence[PredictRequest], database: Database) -> list[PredictRe
     """Answers at DETAIL_STEP to requests of one likeness, from one pass over all their shapes."""
     first = group[0]
     gpu, workload = database.gpu(first.gpu, first.calibration), workload_of(first.workload)
-    asked = [dict(request.model.overrides) for request in group]
-    sizes = {name: np.array([each[name] for each in asked], np.int64) for name in asked[0]}
-    architecture = read_with(text_of(first.model), sizes, first.model.name)
+    architecture = read_with(text_of(first.model), sizes_of(group), first.model.name)
     table = predict_many(gpu, architecture, workload)
     return step_messages(table, gpu, architecture, count(architecture), workload, len(group), database.version)
+
+
+def sizes_of(group: Sequence[PredictRequest]) -> dict[str, Size]:
+    """The overrides of requests that override the same sizes: an array for each, plain numbers for a single request."""
+    asked = [dict(request.model.overrides) for request in group]
+    if len(asked) == 1:
+        return dict(asked[0])
+    return {name: np.array([each[name] for each in asked], np.int64) for name in asked[0]}

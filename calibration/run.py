@@ -59,7 +59,8 @@ class Run:
         self.settings, self.plan, self.device = settings, plan, device
         self.directory = settings.directory
         self.directory.mkdir(parents=True, exist_ok=True)
-        self.about = self._about(about)
+        keys = {name: list(bench.columns) for name, bench in plan.benchmarks.items()}
+        self.about = self._about({**about, "keys": keys, "wanted_clock_hz": settings.wanted_clock_hz})
         self.clock = Clock(settings.budget_s, float(self.about["used_s"]) + begun_s)
         self.files = {
             name: PointFile(self.directory / f"{name}.csv", (*bench.columns, *bench.extras, *RESULTS))
@@ -163,7 +164,8 @@ class Run:
                     f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}. "
                     "Choose another --output"
                 )
-        return {**about, "started": earlier["started"], "used_s": earlier["used_s"]}
+        keys = {**earlier["keys"], **about["keys"]}
+        return {**about, "keys": keys, "started": earlier["started"], "used_s": earlier["used_s"]}
 
     def _save_about(self) -> None:
         self.about["used_s"] = round(self.clock.used_s, 1)

@@ -15,10 +15,13 @@ from typing import Any
 import tilewise
 from tilewise.calibration import guard
 from tilewise.calibration.driver import Facts, driver_of
+from tilewise.calibration.fit import fit
 from tilewise.calibration.protocol import Level, Target
 from tilewise.calibration.run import Run, Settings, wanted_clock_hz
+from tilewise.calibration.seal import seal
 from tilewise.calibration.suite import Plan, describe, plan
 from tilewise.calibration.target import CPU, target
+from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 
@@ -58,8 +61,11 @@ def listing(request: Request) -> list[str]:
     return describe(planned(request)[2], request.budget_s)
 
 
-def start(request: Request) -> Run:
-    """Measure. Returns the finished run. Raises NotAvailable where the guard refuses, DeviceLost where the GPU dies."""
+def start(request: Request) -> Calibration | None:
+    """Measure, and make a calibration of it: the result of `--output` DIR is DIR/<id>, its points lie in DIR/points.
+
+    Returns None on ranks other than the first. Raises NotAvailable where the guard refuses.
+    """
     begin = time.monotonic()
     goal, level, todo = planned(request)
     driver = driver_of(goal.vendor, int(os.environ.get("LOCAL_RANK", "0")))
@@ -70,10 +76,17 @@ def start(request: Request) -> Run:
 
     device = Device("cpu" if level is Level.TINY else "gpu", driver)
     clock_hz = wanted_clock_hz(facts.max_clock_hz, goal)
-    settings = Settings(goal, level, request.budget_s, request.output, clock_hz)
+    rank = int(os.environ.get("RANK", "0"))
+    points = request.output / ("points" if rank == 0 else f"points-rank{rank}")
+    settings = Settings(goal, level, request.budget_s, points, clock_hz)
     run = Run(settings, todo, device, about(request, goal, level, facts, production), time.monotonic() - begin)
     run.go()
-    return run
+    return finish(points, request.output) if rank == 0 else None
+
+
+def finish(points: Path, into: Path) -> Calibration:
+    """Seal the points of a run, whole or cut short, and fit the models that this version has."""
+    return fit(seal(points, into), into)
 
 
 def about(request: Request, goal: Target, level: Level, facts: Facts, production: bool) -> dict[str, Any]:

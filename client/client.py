@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Protocol, cast
+from typing import Protocol, Self, cast
 
 from google.protobuf.message import Message
 
@@ -43,7 +43,7 @@ class TilewiseClient:
 
             self._transport = Remote(server, os.environ.get("TILEWISE_TOKEN", "") if token is None else token, secure)
 
-    def __enter__(self) -> TilewiseClient:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

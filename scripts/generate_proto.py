@@ -15,21 +15,24 @@ from grpc_tools import protoc
 PROTO = Path(__file__).resolve().parent.parent / "proto"
 
 
+def sources() -> list[str]:
+    return sorted(str(path.relative_to(PROTO)) for path in PROTO.glob("tilewise/v1/*.proto"))
+
+
+def includes() -> list[str]:
+    """Where imports are looked up: ours, google/rpc of googleapis-common-protos, google/protobuf of grpcio-tools."""
+    google = files("google.rpc").joinpath("../..")
+    return [f"-I{PROTO}", f"-I{google}", f"-I{files('grpc_tools').joinpath('_proto')}"]
+
+
 def generate(folder: Path) -> None:
-    """Write *_pb2.py, *_pb2.pyi and *_pb2_grpc.py (of the services alone) under `folder`/tilewise/v1."""
-    sources = sorted(str(path.relative_to(PROTO)) for path in PROTO.glob("tilewise/v1/*.proto"))
-    services = [source for source in sources if source.endswith("_service.proto")]
-    includes = [
-        f"-I{PROTO}",
-        f"-I{files('google.rpc').joinpath('../..')}",
-        f"-I{files('grpc_tools').joinpath('_proto')}",
-    ]
-    run(*includes, f"--python_out={folder}", f"--pyi_out={folder}", *sources)
-    run(*includes, f"--grpc_python_out={folder}", *services)
+    """Write *_pb2.py, *_pb2.pyi, and *_pb2_grpc.py for the services, under `folder`/tilewise/v1."""
+    run(f"--python_out={folder}", f"--pyi_out={folder}", *sources())
+    run(f"--grpc_python_out={folder}", *(source for source in sources() if source.endswith("_service.proto")))
 
 
 def run(*arguments: str) -> None:
-    if protoc.main(["protoc", *arguments]) != 0:
+    if protoc.main(["protoc", *includes(), *arguments]) != 0:
         raise SystemExit("protoc failed")
 
 

@@ -21,7 +21,9 @@ from tilewise.v1 import advisor_service_pb2_grpc, calibration_service_pb2_grpc, 
 
 log = logging.getLogger(__name__)
 
-THREADS = 4  # numpy handlers of a millisecond hold the GIL: more threads add nothing (measured, 1.6-2.0 k calls a second)
+THREADS = (
+    4  # numpy handlers of a millisecond hold the GIL: more threads add nothing (measured, 1.6-2.0 k calls a second)
+)
 CONCURRENT = 64  # beyond it callers get RESOURCE_EXHAUSTED at once instead of a place in an endless queue
 GRACE_S = 10.0  # for what is in flight when the process is told to stop
 OPTIONS = [

@@ -12,10 +12,9 @@ from typing import NoReturn, TypeVar
 from google.protobuf.message import Message
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge, Unimplemented
+from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.server import batch, translate
 from tilewise.server.predict import predict
-from tilewise.server.status import to_status
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
 

@@ -53,6 +53,8 @@ def from_status(status: Status) -> TilewiseError | None:
     kinds = [kind for kind, code in CODES.items() if code == status.code]
     if info.domain != DOMAIN or not kinds:
         return None
-    error = kinds[0](status.message, reason=info.reason, field=bad.field_violations[0].field if bad.field_violations else "")
+    error = kinds[0](
+        status.message, reason=info.reason, field=bad.field_violations[0].field if bad.field_violations else ""
+    )
     error.metadata = dict(info.metadata)
     return error

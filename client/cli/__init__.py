@@ -52,7 +52,9 @@ def print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=print_version, help="Print versions.")
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=print_version, help="Print versions."
+)
 @click.option("--debug", is_flag=True, envvar="TILEWISE_DEBUG", help="Show the traceback of an error.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:

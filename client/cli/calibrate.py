@@ -57,5 +57,6 @@ def run(
     if list_only:
         click.echo("\n".join(start.listing(request)))
         return
-    start.start(request)
-    click.echo(str(output))
+    calibration = start.start(request)
+    if calibration is not None:
+        click.echo(str(calibration.folder))

@@ -38,4 +38,9 @@ def meaning(code: str) -> str:
         return by_lower[code.lower()]
     near = get_close_matches(code.lower(), by_lower, 1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise NotFound(f"{code!r} is no code or term known here{hint}", reason="UNKNOWN_CODE", field="code", hint="`tilewise explain` lists all")
+    raise NotFound(
+        f"{code!r} is no code or term known here{hint}",
+        reason="UNKNOWN_CODE",
+        field="code",
+        hint="`tilewise explain` lists all",
+    )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from difflib import get_close_matches
-
 import click
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseError, TooLarge
@@ -40,7 +38,7 @@ def describe(error: Exception) -> tuple[str, str, int]:
 
 
 def hint_of(error: TilewiseError) -> str:
-    from tilewise.client.cli.explain import ENTRIES_FOR, entries
+    from tilewise.client.cli.explain import entries
 
     if "hint" in error.metadata:
         return error.metadata["hint"]

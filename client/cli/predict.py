@@ -21,6 +21,7 @@ CHOICES = {
     "state": work.State,
     "logits": work.Logits,
     "attention_backend": work.AttentionBackend,
+    "cache": work.Cache,
 }
 
 
@@ -40,6 +41,7 @@ def workload_options(command: Any) -> Any:
             option("--state", type=click.Choice(words(work.State)), help="Unset: sustained in train, else burst."),
             option("--logits", type=click.Choice(words(work.Logits)), help="Positions the lm_head runs on."),
             option("--attention-backend", type=click.Choice(words(work.AttentionBackend)), help="Attention kernels."),
+            option("--cache", type=click.Choice(words(work.Cache)), help="Unset: append, none in train."),
         )
     ):
         command = add(command)
@@ -57,7 +59,9 @@ def workload_of(chosen: dict[str, Any]) -> work.Workload:
 
 @click.command()
 @click.argument("config", type=click.Path(allow_dash=True))
-@option("--gpu", required=True, metavar="SKU[,SKU]", help="GPU, or several separated by commas; see `tilewise gpus list`.")
+@option(
+    "--gpu", required=True, metavar="SKU[,SKU]", help="GPU, or several separated by commas; see `tilewise gpus list`."
+)
 @workload_options
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
@@ -96,11 +100,12 @@ def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictReques
 
 
 def rendered(answers: list[advisor.PredictResponse], form: str) -> str:
-    """One report a GPU: text one below the other; JSON one object, or a list where several GPUs were asked for."""
+    """One report a GPU: text one below the other; JSON one object, or "reports" where several GPUs were asked for."""
     if form == "json":
-        from tilewise.client.render.data import to_json
+        from tilewise.client.render.data import dumps, to_data
 
-        return to_json(answers[0]) if len(answers) == 1 else to_json_list(answers)
+        reports = [to_data(answer) for answer in answers]
+        return dumps(reports[0] if len(reports) == 1 else {"reports": reports})
     from tilewise.client.render.report import report
 
     return "\n".join(report(answer) for answer in answers)

@@ -36,7 +36,9 @@ def read_text(path: str) -> str:
             raw = file.read(LARGEST_BYTES + 1)
     if len(raw) > LARGEST_BYTES:
         limit = f"{LARGEST_BYTES >> 20} MiB"
-        raise TooLarge(f"{path} is larger than {limit}; at most {limit} is read", reason="CONFIG_TOO_LARGE", field="config")
+        raise TooLarge(
+            f"{path} is larger than {limit}; at most {limit} is read", reason="CONFIG_TOO_LARGE", field="config"
+        )
     try:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -44,10 +46,12 @@ def read_text(path: str) -> str:
 
 
 def size(assignment: str) -> tuple[str, int]:
-    """"hidden_size=4096" -> ("hidden_size", 4096)."""
+    """ "hidden_size=4096" -> ("hidden_size", 4096)."""
     name, separator, value = assignment.partition("=")
     if not separator or not value.strip().lstrip("-").isdecimal():
-        raise click.BadParameter(f"{assignment!r} must have the form NAME=SIZE, as hidden_size=4096", param_hint="--set")
+        raise click.BadParameter(
+            f"{assignment!r} must have the form NAME=SIZE, as hidden_size=4096", param_hint="--set"
+        )
     if abs(int(value)) >= 1 << 40:
         raise click.BadParameter(f"{assignment!r} is out of range: 1 to {(1 << 40) - 1}", param_hint="--set")
     return name.strip(), int(value)

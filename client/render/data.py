@@ -16,7 +16,11 @@ SCHEMA_VERSION = 1
 
 def to_json(answer: Message) -> str:
     """An answer as indented JSON text with its schema version, keys in the order of the contract."""
-    return json.dumps({"schema_version": SCHEMA_VERSION, **to_data(answer)}, indent=2) + "\n"
+    return dumps(to_data(answer))
+
+
+def dumps(data: dict[str, Any]) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=2) + "\n"
 
 
 def to_data(message: Message) -> dict[str, Any]:

@@ -40,7 +40,9 @@ def gpu_page(gpu: Gpu, calibrations: Iterable[Calibration]) -> str:
     ]
     if gpu.ceilings:
         rows = [(c.name, f"{c.value:.4g}", word(Trust.DESCRIPTOR, c.trust), c.mark, c.source) for c in gpu.ceilings]
-        sections.append("Best rates measured by others\n" + table(("ceiling", "value", "trust", "mark", "source"), rows, (1,)))
+        sections.append(
+            "Best rates measured by others\n" + table(("ceiling", "value", "trust", "mark", "source"), rows, (1,))
+        )
     facts = [(fact.name, fact.value, fact.mark, fact.source) for fact in gpu.facts]
     sections.append("Facts\n" + table(("fact", "value", "mark", "source"), facts, (1,)))
     sections.append("Calibrations\n" + calibration_lines(list(calibrations)))
@@ -63,4 +65,4 @@ def calibration_lines(calibrations: list[Calibration]) -> str:
 
 
 def errors(calibration: Calibration) -> str:
-    return ", ".join(f"{error.family} {percent(error.mean_absolute_error)}" for error in calibration.held_out_errors)
+    return ", ".join(f"{error.family} {percent(error.mean_absolute_error)}" for error in calibration.held_out_errors if error.group == "all")

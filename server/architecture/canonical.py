@@ -79,11 +79,16 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     if value is None:
         return None
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) is int):
-        return check_size(key, value, 0 if target in key_rules().may_be_zero else 1)
+        return check_size(key, value, _least(target))
     wanted = {bool: bool, str: str, list: list, float: (int, float)}.get(type(default), object)
     if not isinstance(value, wanted):
         raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {str(value)[:40]!r}")
     return value
+
+
+def _least(target: str) -> int:
+    rules = key_rules()
+    return -1 if target in rules.may_be_negative else 0 if target in rules.may_be_zero else 1
 
 
 _KINDS = {bool: "true or false", str: "text", list: "a list", float: "a number"}
@@ -96,7 +101,7 @@ def _derive_heads(keys: Keys) -> None:
         return
     if keys["num_key_value_heads"] is None:
         keys["num_key_value_heads"] = heads
-    elif keys["mixers"] != "latent":
+    elif not keys["latent"]:
         divide(heads, keys["num_key_value_heads"], "num_attention_heads", "num_key_value_heads")
     if keys["head_dim"] is None:
         keys["head_dim"] = divide(keys["hidden_size"], heads, "hidden_size", "num_attention_heads")

@@ -65,14 +65,14 @@ def family(model_type: str) -> Family:
 def _load(name: str) -> Family:
     table = tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     base = _load(table["base"]) if "base" in table else Family(name, {}, {})
-    absent = dict.fromkeys(table.get("optional", ()))
+    optional, absent = table.get("optional", ()), table.get("absent", ())
     defaults, fixed = table.get("defaults", {}), table.get("fixed", {})
     aliases = {key: (to,) if isinstance(to, str) else tuple(to) for key, to in table.get("keys", {}).items()}
-    own = {key: (key,) for key in (*absent, *defaults)}
+    own = {key: (key,) for key in (*optional, *defaults)}
     kept = {key: to for key, to in base.keys.items() if key not in fixed}
     return Family(
         name=name,
-        values={**base.values, **absent, **defaults, **fixed},
+        values={**base.values, **dict.fromkeys((*absent, *optional)), **defaults, **fixed},
         keys={**kept, **own, **aliases},
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
@@ -83,7 +83,7 @@ def _load(name: str) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """Which keys never change a shape (or not at one value), which words speak of structure, how large a size may be."""
+    """Knowledge about keys of any family, see keys.toml."""
 
     harmless: frozenset[str]
     patterns: re.Pattern[str]
@@ -91,6 +91,9 @@ class KeyRules:
     structural: re.Pattern[str]
     limits: dict[str, int]
     may_be_zero: frozenset[str]
+    may_be_negative: frozenset[str]
+    signatures: dict[str, list[str]]
+    foreign: dict[str, list[str]]
 
 
 @cache
@@ -103,6 +106,9 @@ def key_rules() -> KeyRules:
         structural=re.compile("|".join(table["structural"])),
         limits=table["limits"],
         may_be_zero=frozenset(table["may_be_zero"]),
+        may_be_negative=frozenset(table["may_be_negative"]),
+        signatures=table["signatures"],
+        foreign=table["foreign"],
     )
 
 

@@ -64,6 +64,7 @@ class Attention:
 
     window:       keys a query sees at most (sliding window); 0: no window
     chunk:        block-local attention over chunks of that many tokens (Llama 4); 0: none
+    compression:  beyond the window, one key stands for so many tokens (DeepSeek V4); 0: none
     projections:  the matrices in the order the model runs them (q, k, v, o; or one fused qkv)
     norms:        q/k norms inside the attention, each over its own width, `Norm.heads` times a token
     rope_dim:     dimensions of each head that are rotated; 0: no rotary embedding
@@ -82,6 +83,7 @@ class Attention:
     causal: bool = True
     window: Size = 0
     chunk: Size = 0
+    compression: Size = 0
     rope_dim: Size = 0
     cross: bool = False
     sinks: bool = False
@@ -113,13 +115,14 @@ class Indexer:
     top_k: Size
     projections: tuple[Linear, ...]
     norms: tuple[Norm, ...] = ()
+    extra_parameters: Size = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recurrent:
-    """A mixer with a state instead of a cache: Mamba 1, Mamba 2, gated delta net, gated linear attention.
+    """A mixer with a state instead of a cache: Mamba 1, Mamba 2, gated delta net, short convolution.
 
-    kind:        "mamba1", "mamba2", "gated_delta"
+    kind:        "mamba1", "mamba2", "gated_delta", "short_conv" (LFM2: projections and convolution, no scan)
     inner:       channels of the scan; state: state size per channel (mamba) or key dim (gated_delta)
     heads, head_dim, groups: as in Mamba 2 and gated delta (0 for Mamba 1)
     conv_kernel, conv_channels: depthwise convolution before the scan; conv_bias

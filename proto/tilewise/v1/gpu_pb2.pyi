@@ -1,6 +1,5 @@
 from google.protobuf import struct_pb2 as _struct_pb2
 from tilewise.v1 import prediction_pb2 as _prediction_pb2
-from tilewise.v1 import workload_pb2 as _workload_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -104,15 +103,21 @@ class Calibration(_message.Message):
     def __init__(self, name: _Optional[str] = ..., sku: _Optional[str] = ..., id: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ..., production: bool = ..., content_sha256: _Optional[str] = ..., held_out_errors: _Optional[_Iterable[_Union[HeldOutError, _Mapping]]] = ..., card: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class HeldOutError(_message.Message):
-    __slots__ = ("family", "precision", "point_count", "mean_absolute_error", "interval_coverage")
+    __slots__ = ("family", "group", "point_count", "refused_count", "mean_absolute_error", "p90_absolute_error", "bias", "interval_coverage")
     FAMILY_FIELD_NUMBER: _ClassVar[int]
-    PRECISION_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     POINT_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_COUNT_FIELD_NUMBER: _ClassVar[int]
     MEAN_ABSOLUTE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    P90_ABSOLUTE_ERROR_FIELD_NUMBER: _ClassVar[int]
+    BIAS_FIELD_NUMBER: _ClassVar[int]
     INTERVAL_COVERAGE_FIELD_NUMBER: _ClassVar[int]
     family: str
-    precision: _workload_pb2.Precision
+    group: str
     point_count: int
+    refused_count: int
     mean_absolute_error: float
+    p90_absolute_error: float
+    bias: float
     interval_coverage: float
-    def __init__(self, family: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., point_count: _Optional[int] = ..., mean_absolute_error: _Optional[float] = ..., interval_coverage: _Optional[float] = ...) -> None: ...
+    def __init__(self, family: _Optional[str] = ..., group: _Optional[str] = ..., point_count: _Optional[int] = ..., refused_count: _Optional[int] = ..., mean_absolute_error: _Optional[float] = ..., p90_absolute_error: _Optional[float] = ..., bias: _Optional[float] = ..., interval_coverage: _Optional[float] = ...) -> None: ...

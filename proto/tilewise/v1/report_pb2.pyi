@@ -149,9 +149,11 @@ class Memory(_message.Message):
     def __init__(self, total_bytes: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., fits: bool = ..., free_bytes: _Optional[int] = ..., peak_moment: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MemoryPart, _Mapping]]] = ..., kv_cache_bytes_per_token: _Optional[int] = ...) -> None: ...
 
 class MemoryPart(_message.Message):
-    __slots__ = ("name", "size_bytes")
+    __slots__ = ("name", "size_bytes", "peak_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    PEAK_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     size_bytes: int
-    def __init__(self, name: _Optional[str] = ..., size_bytes: _Optional[int] = ...) -> None: ...
+    peak_bytes: int
+    def __init__(self, name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ...) -> None: ...

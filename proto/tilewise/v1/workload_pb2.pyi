@@ -67,6 +67,12 @@ class AttentionBackend(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ATTENTION_BACKEND_FLASH: _ClassVar[AttentionBackend]
     ATTENTION_BACKEND_CUDNN: _ClassVar[AttentionBackend]
     ATTENTION_BACKEND_MATH: _ClassVar[AttentionBackend]
+
+class Cache(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    CACHE_UNSPECIFIED: _ClassVar[Cache]
+    CACHE_NONE: _ClassVar[Cache]
+    CACHE_APPEND: _ClassVar[Cache]
 PHASE_UNSPECIFIED: Phase
 PHASE_TRAIN: Phase
 PHASE_PREFILL: Phase
@@ -106,9 +112,12 @@ ATTENTION_BACKEND_AUTO: AttentionBackend
 ATTENTION_BACKEND_FLASH: AttentionBackend
 ATTENTION_BACKEND_CUDNN: AttentionBackend
 ATTENTION_BACKEND_MATH: AttentionBackend
+CACHE_UNSPECIFIED: Cache
+CACHE_NONE: Cache
+CACHE_APPEND: Cache
 
 class Workload(_message.Message):
-    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend")
+    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +130,7 @@ class Workload(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     LOGITS_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_BACKEND_FIELD_NUMBER: _ClassVar[int]
+    CACHE_FIELD_NUMBER: _ClassVar[int]
     phase: Phase
     batch: int
     sequence: int
@@ -133,4 +143,5 @@ class Workload(_message.Message):
     state: State
     logits: Logits
     attention_backend: AttentionBackend
-    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ...) -> None: ...
+    cache: Cache
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ...) -> None: ...

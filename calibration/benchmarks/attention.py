@@ -14,10 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
-from tilewise.calibration.order import interleave
-from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_flash_attention
+
+from tilewise.calibration.order import interleave
+from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool

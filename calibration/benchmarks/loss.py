@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, plan
 from tilewise.calibration.protocol import Call, Case, Level, Target
-from torch import Tensor
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool

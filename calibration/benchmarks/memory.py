@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
+
 from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, point
 from tilewise.calibration.order import interleave, shuffled
 from tilewise.calibration.protocol import Call, Case, Level, Target

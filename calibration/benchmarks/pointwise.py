@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
+
 from tilewise.calibration.benchmarks.traffic import (
     COLUMNS,
     DTYPES,
@@ -25,7 +27,6 @@ from tilewise.calibration.benchmarks.traffic import (
     wide,
 )
 from tilewise.calibration.protocol import Call, Case, Level, Target
-from torch import Tensor
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool

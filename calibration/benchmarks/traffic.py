@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target
 

@@ -42,11 +42,10 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     lost = _losses(ideal, quantised, matrix)
     collective = table.kind == Kind.COLLECTIVE
     bytes_moved = np.where(collective, 0.0, table.bytes_read + table.bytes_written)
-    cached = (table.kind == Kind.MEMORY) & (bytes_moved <= rate.l2_capacity)
     walls = np.stack(
         [
             ideal + lost.sum(axis=0),
-            bytes_moved / np.where(cached, rate.l2, rate.hbm),
+            _memory(bytes_moved, table.kind == Kind.MEMORY, rate),
             table.special / rate.special,
             rate.floor_s * np.maximum(table.kernels, np.where(units & ~matrix, share["attention_floor"], 1.0)),
             np.zeros(len(table)),
@@ -55,9 +54,18 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     walls[:, collective] = _collective(table, collective, rate)
     least = np.maximum(
         flops / rate.compute_peak[table.precision],
-        bytes_moved / np.where(cached, max(rate.l2, rate.hbm_peak), rate.hbm_peak),
+        bytes_moved / np.where(table.kind == Kind.MEMORY, max(rate.l2, rate.hbm_peak), rate.hbm_peak),
     )
     return _times(table, rate, walls, least, lost, quantised, matrix)
+
+
+def _memory(bytes_moved: Floats, cacheable: NDArray[np.bool_], rate: Rates) -> Floats:
+    """Seconds of memory traffic. A memory-bound kernel that fits the cache finds its input there, as the last one left it;
+    one that does not fit takes no less than one that just does (small kernels are slower than HBM on Blackwell)."""
+    from_hbm = bytes_moved / rate.hbm
+    from_l2 = np.minimum(bytes_moved, rate.l2_capacity) / rate.l2
+    fits = bytes_moved <= rate.l2_capacity
+    return np.where(cacheable, np.where(fits, from_l2, np.maximum(from_hbm, from_l2)), from_hbm)
 
 
 def _losses(ideal: Floats, quantised: Quantisation, matrix: NDArray[np.bool_]) -> Floats:

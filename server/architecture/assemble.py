@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm
@@ -55,7 +57,7 @@ def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
         raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; known: {', '.join(_MIXERS)}")
     mixer = _MIXERS[kind](keys)
     side = (_MIXERS[keys["beside"]](keys),) if keys["beside"] else ()
-    cross = (attention.grouped({**keys, "rotary": False}, cross=True),) if keys["cross_attention"] else ()
+    cross = (attention.grouped(keys, cross=True),) if keys["cross_attention"] else ()
     return (mixer, *side, *cross)
 
 
@@ -137,6 +139,17 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
     return tuple(tables)
 
 
+def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
+    """Matrices between tables and model where their widths differ."""
+    narrow, hidden = keys["embedding_size"], keys["hidden_size"]
+    if narrow is None or np.all(narrow == hidden):
+        return ()
+    ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
+    bias = keys["projection_bias"]
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+                 for name in keys["embedding_projections"])  # fmt: skip
+
+
 def stack(keys: Keys) -> Stack:
     """One tower: its embeddings, blocks, and what stands before and after them."""
     hidden = keys["hidden_size"]
@@ -148,7 +161,7 @@ def stack(keys: Keys) -> Stack:
         role=keys["role"] if keys["role"] in ("vision", "audio") else "text",
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),
-        linears=listed(keys, keys["stack_linears"]),
+        linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,
         extra_parameters=product(keys, keys["stack_extra"]),
     )

@@ -91,6 +91,8 @@ def _period(keys: Keys, depth: int) -> Sequence[str]:
     period, special, other = keys["period"], keys["period_mixer"], keys["other_mixer"]
     if other == SLIDING and not _is_set(keys["sliding_window"]):
         other = FULL
+    if special == other:
+        return [other] * depth
     if not isinstance(period, int):
         raise invalid("period", f"the period of the layers must be a whole number, not {str(period)[:40]!r}")
     at = keys["period_offset"] % period

@@ -117,6 +117,26 @@ def census(target: Target, level: Level) -> list[Gemm]:
     return interleave(groups)
 
 
+# Share of the shapes of which the library's heuristic is asked (benchmarks/choices.py).
+CHOICE_MIX: dict[tuple[str, str], float] = {
+    ("fwd", "bf16"): 0.36, ("dgrad", "bf16"): 0.14, ("wgrad", "bf16"): 0.14, ("fwd", "fp16"): 0.04,
+    ("fwd", "fp8"): 0.12, ("fwd", "fp8row"): 0.08,
+    ("fwd", "tf32"): 0.06, ("dgrad", "tf32"): 0.01, ("wgrad", "tf32"): 0.01,
+    ("fwd", "fp32"): 0.02, ("dgrad", "fp32"): 0.01, ("wgrad", "fp32"): 0.01,
+}  # fmt: skip
+
+
+def choices(target: Target, count: int) -> list[Gemm]:
+    """Shapes for the library's heuristic, which costs no GPU time: of any size."""
+    offered = _offered(target)
+    groups = [
+        (share, _take(_shapes(kind, dtype, target, random.Random(f"choice {kind} {dtype}"), 0.1), round(count * share)))
+        for (kind, dtype), share in CHOICE_MIX.items()
+        if dtype in offered
+    ]
+    return interleave(groups)
+
+
 def case_of(gemm: Gemm, target: Target, state: State = State.BURST, sets_max: int = SETS_MAX) -> Case:
     """The case of a GEMM. `sets` is part of its key: small operands are faster when few sets rotate (from L2)."""
     size, peak = bytes_of(gemm), DTYPES[gemm.dtype].peak

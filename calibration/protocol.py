@@ -1,6 +1,6 @@
 """How one point is measured. Knows no torch: a Timer (benchmarks/device.py) drives the GPU.
 
-Burst: about 5 ms of the same work, then timed windows of 4 ms, each followed by a spin of known cycles that tells the
+Burst: about 5 ms of the same work, then timed windows of 2.5 ms, each followed by a spin of known cycles that tells the
 SM clock. A window below the wanted clock is thrown away and counted. Rests keep the power limit from ever governing.
 Sustained: the same work for 2.5 s; the time over the last half second, with clock, power, temperature and throttling,
 and a few (time, clock) pairs on the way down. docs/calibration-protocol.md says why.
@@ -20,7 +20,7 @@ from tilewise.hwdb.times import State
 
 Call = Callable[[], object]
 
-WINDOW_S = 4e-3  # events resolve 0.5 us; 4 ms is far below the 60 ms after which the power limit acts
+WINDOW_S = 2.5e-3  # events resolve 0.5 us; short windows keep the power limit away (it acts after some 60 ms)
 WARM_S = 5e-3  # an idle H100 is 10-17 % slow for its first 2-5 ms
 CALLS_MAX = 300  # calls in one graph: bounds the capture cost of tiny kernels
 WINDOWS = (3, 7)  # accepted windows: at least, at most

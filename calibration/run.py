@@ -38,6 +38,7 @@ RESULTS = (
 )  # fmt: skip
 FAILURE_COLUMNS = ("family", "key", "state", "reason")
 NAMING_S = 0.002  # what naming one timed point costs at the end
+CHOICES, CHOICES_S = 200_000, 14.0  # shapes to ask the library's heuristic for, and seconds to do it in
 NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
@@ -78,7 +79,7 @@ class Run:
     def go(self) -> None:
         """Measure until the budget is spent or nothing is left; names come last. Raises DeviceLost."""
         queues = self.plan.queues
-        reserve_s = SHARES["census"] * self.settings.budget_s if self.device.is_gpu else 0.0
+        reserve_s = (SHARES["census"] + SHARES["choices"]) * self.settings.budget_s if self.device.is_gpu else 0.0
         while self.device.agree(self.clock.left_s > reserve_s + NAMING_S * self.names.waiting):
             queue = next_queue(queues)
             if queue is None:
@@ -94,8 +95,26 @@ class Run:
         while self.device.is_gpu and not self.names.empty and (self.names.waiting or self.clock.left_s > NAME_STEP_S):
             self.names.step(self.device)
             self._tell()
+        self._ask_choices()
         self._tell(last=True)
         self.close()
+
+    def _ask_choices(self) -> None:
+        """Ask the library's heuristic for the kernel of many more shapes; costs the CPU seconds and the GPU none."""
+        path = self.directory / "choices.npz"
+        if not self.device.is_gpu or self.settings.target.vendor != "nvidia" or path.exists():
+            return
+        if "gemm" not in self.plan.benchmarks or self.device.ranks:
+            return
+        from tilewise.calibration.benchmarks import choices
+
+        try:
+            found = choices.harvest(gemm_plan.choices(self.settings.target, CHOICES), CHOICES_S)
+        except (OSError, RuntimeError) as error:
+            print(f"no kernel choices: {error}", file=sys.stderr)
+            return
+        choices.save(path, found)
+        print(f"kernel choices of {len(found['m'])} shapes", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         for file in (*self.files.values(), self.failures, self.names.file):

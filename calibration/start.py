@@ -31,12 +31,12 @@ FAMILIES_OF_MANY = ("collectives",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked for. device: "" takes what the SKU's vendor needs; "cpu" rehearses."""
+    """What the user asked for. device: "gpu", or "cpu" for a rehearsal on tiny sizes."""
 
     sku: str
     budget_s: float
     output: Path
-    device: str = ""
+    device: str = "gpu"
     only: tuple[str, ...] = ()
     allow_nonproduction: bool = False
 

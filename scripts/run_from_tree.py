@@ -5,6 +5,7 @@ The folders of the house are packages of `tilewise` (pyproject.toml, package-dir
 
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -21,6 +22,8 @@ def load(name: str, folder: Path) -> None:
 
 
 load("tilewise", ROOT / "proto" / "tilewise")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+sys.modules["tilewise"].__version__ = PROJECT["version"] + "+tree"  # type: ignore[attr-defined]
 for room in ("hwdb", "server", "client", "calibration"):
     load(f"tilewise.{room}", ROOT / room)
 

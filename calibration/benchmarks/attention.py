@@ -8,7 +8,7 @@ backend's own backward on a saved forward, so that it is captured and timed alon
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_fla
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool
@@ -134,6 +135,13 @@ PLAN: tuple[tuple[str, int, Callable[[random.Random], Shape]], ...] = (
     ("backward", 110, self_attention),
     ("decode", 90, decode),
 )
+# long steady work, for the models of power and clock: (phase, the columns of Shape)
+SUSTAINED: tuple[tuple[str, tuple[int, ...]], ...] = (
+    ("forward", (2, 32, 8, 128, 128, 8192, 8192, 1)),
+    ("backward", (2, 32, 8, 128, 128, 4096, 4096, 1)),
+    ("forward", (4, 32, 32, 64, 64, 4096, 4096, 1)),
+    ("decode", (64, 32, 8, 128, 128, 1, 8192)),
+)
 WINDOWED_PLAN = (("forward", 32), ("backward", 20))
 BACKENDS = {"nvidia": ("flash", "cudnn"), "amd": ("flash",), "cpu": ("cpu",)}
 
@@ -192,11 +200,24 @@ def cases(target: Target, level: Level) -> list[Case]:
     for phase, points in WINDOWED_PLAN if "flash" in backends else ():
         shapes = draws(phase, windowed, 2 if level is Level.TINY else points, level)
         groups.append((float(points), [case(phase, "flash", shape) for shape in shapes]))
-    return interleave(groups)
+    return [*(sustained(backends) if level is Level.FULL else []), *interleave(groups)]
+
+
+def sustained(backends: Sequence[str]) -> list[Case]:
+    return [
+        replace(case(phase, backend, shape_of(sizes)), state=State.SUSTAINED)
+        for phase, sizes in SUSTAINED
+        for backend in backends
+    ]
+
+
+def shape_of(sizes: Sequence[int]) -> Shape:
+    """Sizes in the order of the columns; those left out are 0."""
+    return Shape(**dict(zip(COLUMNS[2:], sizes, strict=False)))
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:
-    shape = Shape(**{name: int(case.key[name]) for name in COLUMNS[2:]})
+    shape = shape_of([int(case.key[name]) for name in COLUMNS[2:]])
     phase, backend = str(case.key["phase"]), str(case.key["backend"])
     if shape.window:
         return [windowed_call(pool, shape, phase) for _ in range(case.sets)]

@@ -15,6 +15,9 @@ import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -54,11 +57,12 @@ class Choice(NamedTuple):
     cluster: int
 
 
+COLUMNS = ("kind", "dtype", "m", "n", "k", "algorithm", "tile_n", "tile_m", "split_k", "custom", "cluster")
 FIELDS = (  # attribute code, C type, in the order of Choice
     (0, ctypes.c_int32), (1, ctypes.c_uint32), (2, ctypes.c_int32), (3, ctypes.c_uint32), (4, ctypes.c_uint32),
     (5, ctypes.c_uint32), (6, ctypes.c_uint32), (7, ctypes.c_uint16), (8, ctypes.c_uint16),
 )  # fmt: skip
-NONE = Choice(-1, 0, 0, 0, 0, 0, 0, 0, 0)  # the library refuses the problem
+NONE = Choice(0, 0, 0, 0, 0, 0, 0, 0, 0)  # the library refuses the problem
 
 
 class _Result(ctypes.Structure):
@@ -177,18 +181,36 @@ def _ask(library: str, gemms: Sequence[Gemm], until: float) -> list[Choice]:
 def harvest(gemms: Sequence[Gemm], seconds: float, processes: int = 0) -> dict[str, NDArray[np.int32]]:
     """Ask for as many of `gemms` as `seconds` allow, in parallel processes.
 
-    Returns columns kind, dtype (indices into TRANSPOSED and FORMATS), m, n, k and those of Choice.
+    Returns columns kind, dtype (indices into TRANSPOSED and FORMATS), m, n, k, algorithm, tile_n, tile_m, split_k,
+    custom, cluster. Raises OSError or RuntimeError where there is no cublasLt to ask.
     """
     library, workers = loaded_library(), processes or max(1, (os.cpu_count() or 2) - 1)
     shares = [gemms[start::workers] for start in range(workers)]
     until = time.time() + seconds
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         answers = list(pool.map(_ask, [library] * workers, shares, [until] * workers))
-    kinds, formats = list(TRANSPOSED), list(FORMATS)
+    kinds, formats, sizes = list(TRANSPOSED), list(FORMATS), tiles()
     rows = [
-        (kinds.index(gemm.kind), formats.index(gemm.dtype), gemm.m, gemm.n, gemm.k, *choice)
+        (
+            kinds.index(gemm.kind), formats.index(gemm.dtype), gemm.m, gemm.n, gemm.k,
+            choice.algorithm, *sizes.get(choice.tile, (0, 0)), choice.split_k, choice.custom, choice.cluster,
+        )
         for share, answered in zip(shares, answers, strict=True)
         for gemm, choice in zip(share, answered, strict=False)
-    ]
-    columns = np.array(rows, np.int32).reshape(-1, 5 + len(Choice._fields)).T
-    return dict(zip(("kind", "dtype", "m", "n", "k", *Choice._fields), columns, strict=True))
+    ]  # fmt: skip
+    columns = np.array(rows, np.int32).reshape(-1, len(COLUMNS)).T
+    return dict(zip(COLUMNS, columns, strict=True))
+
+
+@cache
+def tiles() -> dict[int, tuple[int, int]]:
+    """cublasLt's tile codes -> (along n, along m) of y[m,n]; the enum cublasLtMatmulTile_t of CUDA 13.0."""
+    text = files("tilewise.calibration.benchmarks").joinpath("cublaslt_tiles.csv").read_text()
+    lines = [tuple(map(int, line.split(","))) for line in text.splitlines()[1:]]
+    return {code: (tile_n, tile_m) for code, tile_n, tile_m in lines}
+
+
+def save(path: Path, found: dict[str, NDArray[np.int32]]) -> None:
+    """Write the answers as a compressed archive of small integers."""
+    narrow = {name: column.astype(np.min_scalar_type(int(column.max(initial=0)))) for name, column in found.items()}
+    np.savez_compressed(path, **narrow)  # type: ignore[arg-type]

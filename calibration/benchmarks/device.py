@@ -101,7 +101,9 @@ class Device:
         if pool_bytes is None:
             pool_bytes = min(6 * GIB, torch.cuda.mem_get_info()[1] // 12) if self.is_gpu else 2**25
         self.pool = Pool(self.torch, pool_bytes)
-        if self.is_gpu:
+        if not self.is_gpu:
+            torch.set_num_threads(1)  # threads that wait for each other on a shared machine measure the scheduler
+        else:
             self._stream = torch.cuda.Stream()
             torch.cuda.set_stream(self._stream)
             self._spin_tells_clock = torch.version.hip is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, point
+from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, point, sustained
 from tilewise.calibration.order import interleave, shuffled
 from tilewise.calibration.protocol import Call, Case, Level, Target
 
@@ -78,7 +78,12 @@ def cases(target: Target, level: Level) -> list[Case]:
         groups.append((1.0, [point(NAME, kernel, s, "warm", target) for s in sizes]))
         cold = [s for s in sizes if 2 * s.cols <= 64 * MIB]
         groups.append((0.4, [point(NAME, kernel, s, "cold", target) for s in cold]))
-    return interleave(groups)
+    steady = [
+        case
+        for kernel, size in ((KERNELS[0], 2048), (KERNELS[3], 2048), (KERNELS[2], 16))
+        for case in sustained(NAME, kernel, Sizes(1, size * MIB // 2), target, level)
+    ]
+    return [*steady, *interleave(groups)]
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, elementwise, plan, tokens
+from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, elementwise, plan, sustained, tokens
 from tilewise.calibration.protocol import Call, Case, Level, Target
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ KERNELS = [
 
 
 def cases(target: Target, level: Level) -> list[Case]:
-    return plan(NAME, KERNELS, target, level)
+    steady = sustained(NAME, KERNELS[0], Sizes(16384, 8192), target, level)
+    return [*steady, *plan(NAME, KERNELS, target, level)]
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:

@@ -23,6 +23,7 @@ from tilewise.calibration.benchmarks.traffic import (
     elementwise,
     heads,
     plan,
+    sustained,
     traffic,
     wide,
 )
@@ -207,7 +208,9 @@ KERNELS = [*ELEMENTWISE, *STRIDED]
 
 
 def cases(target: Target, level: Level) -> list[Case]:
-    return plan(NAME, KERNELS, target, level)
+    gated = next(kernel for kernel in KERNELS if kernel.op == "gated_activation")
+    steady = sustained(NAME, gated, Sizes(16384, 14336), target, level)
+    return [*steady, *plan(NAME, KERNELS, target, level)]
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:

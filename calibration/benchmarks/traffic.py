@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from tilewise.calibration.order import interleave
-from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target
+from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool
@@ -193,6 +194,12 @@ def plan(family: str, kernels: Sequence[Kernel], target: Target, level: Level) -
     return interleave(groups)
 
 
+def sustained(family: str, kernel: Kernel, sizes: Sizes, target: Target, level: Level) -> list[Case]:
+    """A point of long steady work, for the models of power and clock."""
+    steady = replace(point(family, kernel, sizes, "reused", target), state=State.SUSTAINED)
+    return [] if level is Level.TINY else [steady]
+
+
 def draws(kernel: Kernel, points: int, limit_bytes: float) -> list[Sizes]:
     """Different sizes for a kernel, always the same ones."""
     rng = random.Random(" ".join(kernel.name))
@@ -241,8 +248,12 @@ def sizes_of(key: Mapping[str, int | str]) -> Sizes:
 
 def calls(kernels: Sequence[Kernel], case: Case, pool: Pool) -> list[Call]:
     """The rotating calls of a case."""
-    kernel = next(k for k in kernels if k.name == tuple(case.key[c] for c in COLUMNS[:3]))
-    built = [kernel.build(pool, sizes_of(case.key)) for _ in range(case.sets)]
+    wanted = tuple(case.key[column] for column in COLUMNS[:3])
+    kernel = next(kernel for kernel in kernels if kernel.name == wanted)
+    try:
+        built = [kernel.build(pool, sizes_of(case.key)) for _ in range(case.sets)]
+    except AttributeError as error:  # torch.ops says so of an operator this build lacks
+        raise Unmeasurable(str(error).splitlines()[0]) from error
     return retained(built) if case.key["residency"] == "cold" else built
 
 

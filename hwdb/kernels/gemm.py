@@ -130,3 +130,31 @@ PRECISIONS = {
     "fp8": Precision.FP8, "fp8row": Precision.FP8_ROW, "int8": Precision.INT8,
     "mxfp8": Precision.MXFP8, "nvfp4": Precision.NVFP4,
 }  # fmt: skip
+
+
+def fit(measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120) -> GemmModel:
+    """Fit to burst points (columns kind, dtype, m, n, k, time_us, held, state, clock_mhz) and the harvested choices."""
+    choice = gemm_choice.fit(harvest, sku.sm_count)
+    burst = np.array([state == "burst" for state in measurements["state"]]) & np.isfinite(measurements["time_us"])
+    p = problem_of(measurements, burst)
+    rows, _ = _evaluate(p, choice, sku)
+    residual = regression.fit(
+        rows,
+        np.asarray(measurements["time_us"])[burst] * 1e-6,
+        np.asarray(measurements["held"], bool)[burst],
+        mlp.Training(hidden=(48, 48), epochs=epochs, batch=128, rate=4e-3, decay=3e-3),
+    )
+    return GemmModel(choice, residual, np.array([0.0, 0.0]))
+
+
+def problem_of(columns: Mapping[str, Any], use: NDArray[np.bool_]) -> Problem:
+    """Rows of a measurement file."""
+    layout = np.array([LAYOUTS[kind] for kind in columns["kind"]])[use]
+    precision = np.array([PRECISIONS[dtype] for dtype in columns["dtype"]])[use]
+    m, n, k = (np.asarray(columns[name], float)[use] for name in ("m", "n", "k"))
+    return gemm_choice.problem(m, n, k, np.ones(len(m)), layout, precision)
+
+
+def _evaluate(p: Problem, choice: ChoiceModel, sku: Sku) -> tuple[regression.Rows, Physics]:
+    work = physics(p, choice.choose(p, sku.sm_count), sku)
+    return rows_of(p, work, sku.sm_count), work

@@ -70,8 +70,9 @@ def features(p: Problem, sms: int) -> NDArray[np.float32]:
     columns = [np.log2(p.m), np.log2(p.n), np.log2(p.k), np.log2(p.alignment), np.log2(p.groups)]
     columns += [(p.layout == layout).astype(np.float32) for layout in Layout]
     columns += [(p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)]
-    over_m = {step: np.ceil(p.m * np.float32(1 / step)) for step in STEPS}
-    over_n = {step: np.ceil(p.n * np.float32(1 / step)) for step in STEPS}
+    sizes = {*STEPS, *(size for tile in TILES for size in tile)}
+    over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}
+    over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}
     for step in STEPS:
         columns.append(np.minimum(over_m[step] * step / p.m, 8))
         columns.append(over_n[step] * step / p.n)

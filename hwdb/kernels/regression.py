@@ -10,7 +10,7 @@ measured cell of the row's group.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,12 +107,9 @@ def fit(
     target = np.log(measured_s / rows.base_s)
     use = np.flatnonzero(~held)
     fitted = tuple(
-        mlp.train(
-            rows.features[use], target[use, None], 1, mlp.huber(0.05),
-            mlp.Training(plan.hidden, plan.epochs, plan.batch, plan.rate, plan.decay, seed),
-        )
+        mlp.train(rows.features[use], target[use, None], 1, mlp.huber(0.05), replace(plan, seed=seed))
         for seed in range(nets)
-    )  # fmt: skip
+    )
     grid, origin = _grid(rows)
     draft = Regression(fitted, np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)), grid, origin, limit)
     predicted_s = rows.base_s * np.exp(draft.residual(rows.features))

@@ -11,7 +11,10 @@ from tilewise.client.cli.options import asking, option, write
 from tilewise.client.cli.predict import workload_of, workload_options
 from tilewise.client.cli.texts import read_model
 from tilewise.client.client import TilewiseClient
-from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb import sku
+from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.mfu import Utilisation, rate, utilisation
+from tilewise.hwdb.precision import FORMATS, NAMES
 from tilewise.v1.advisor_service_pb2 import DETAIL_LAYERS, PredictRequest
 from tilewise.v1.prediction_pb2 import Peak
 
@@ -45,49 +48,40 @@ def mfu(
         raise click.UsageError("give --tflops, or CONFIG with --tokens-per-s")
     with TilewiseClient(server) as client:
         if config is None:
-            peak, achieved, counted = peak_of(client, gpu, chosen["precision"] or "bf16"), 1e12 * (tflops or 0), ""
+            peak, counted = peak_of(client, gpu, chosen["precision"] or "bf16"), ""
+            achieved = 1e12 * (tflops or 0)
         else:
             asked = PredictRequest(model=read_model(config), workload=workload_of(chosen), gpu=gpu, detail=DETAIL_LAYERS)
             step = client.predict(asked).step
-            flops = getattr(step, CONVENTIONS[convention])
-            peak, achieved, counted = step.peak, flops / step.token_count * (tokens_per_s or 0), convention
-    write(rendered(utilisation(achieved, peak), achieved, peak, counted, form), output)
+            peak, counted = step.peak, convention
+            achieved = rate(tokens_per_s or 0, getattr(step, CONVENTIONS[convention]) / step.token_count)
+    write(rendered(utilisation(achieved, sku_peak(gpu, peak)), peak, counted, form), output)
+
+
+def sku_peak(gpu: str, peak: Peak) -> sku.Peak:
+    return sku.Peak(
+        gpu, peak.key, peak.flops_per_s, peak.clock_hz, peak.highest_clock_hz, peak.source, peak.mark, peak.kind
+    )
 
 
 def peak_of(client: TilewiseClient, gpu: str, precision: str) -> Peak:
     """The dense peak of a number format. Raises NotAvailable, naming the formats that the GPU has."""
     answer = client.get_gpu(gpu).gpu
     peaks = {peak.key: peak for peak in answer.peaks}
-    key = {"fp8_row": "fp8", "fp64": "fp64_matrix" if "fp64_matrix" in peaks else "fp64"}.get(precision, precision)
+    key = FORMATS[NAMES[precision]].peak
     if key not in peaks:
         message = f"{answer.sku} has no {precision}; it has {', '.join(peaks)}"
         raise NotAvailable(message, reason="PRECISION_NOT_AVAILABLE", field="precision")
     return peaks[key]
 
 
-def utilisation(achieved: float, peak: Peak) -> float:
-    """FLOP/s over the peak. Raises InvalidInput outside 0..1: nothing runs above its dense peak."""
-    ratio = achieved / peak.flops_per_s
-    if not 0 < ratio <= 1:
-        message = (
-            f"{achieved / 1e12:.4g} TFLOPS would be {100 * ratio:.1f} % of {describe(peak)}: "
-            f"the rate or the FLOP count is wrong, or it is for another GPU or precision"
-        )
-        raise InvalidInput(message, reason="UTILIZATION_ABOVE_100", field="tflops")
-    return ratio
-
-
-def describe(peak: Peak) -> str:
-    return f"{peak.flops_per_s / 1e12:.1f} TFLOPS {peak.kind} {peak.key} at {peak.clock_hz / 1e6:.0f} MHz"
-
-
-def rendered(ratio: float, achieved: float, peak: Peak, convention: str, form: str) -> str:
+def rendered(found: Utilisation, peak: Peak, convention: str, form: str) -> str:
     if form == "json":
         from tilewise.client.render.data import dumps, peak_data
 
-        rate = {"mfu": ratio, "tflops": achieved / 1e12, "convention": convention or None}
+        rate = {"mfu": found.mfu, "tflops": found.flops_per_s / 1e12, "convention": convention or None}
         return dumps({**rate, **peak_data(peak, known=True)})
-    lines = [f"MFU {100 * ratio:.1f} %: {achieved / 1e12:.4g} of {describe(peak)}", f"peak: {peak.source}"]
+    lines = [str(found), f"peak: {peak.source}"]
     if convention:
         lines.append(f"convention {convention}: {entries()[convention].strip()}")
     return "\n".join(lines) + "\n"

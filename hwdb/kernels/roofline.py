@@ -103,7 +103,7 @@ def _walls(work: Work, rate: Rates, quantised: Quantisation) -> tuple[Floats, Fl
     walls[Wall.COMPUTE] = ideal + lost.sum(axis=0)
     walls[Wall.MEMORY] = _memory(work, rate)
     walls[Wall.SPECIAL_FUNCTION] = table.special / rate.special
-    walls[Wall.LAUNCH] = rate.floor_s * kernels
+    walls[Wall.LAUNCH] = np.where(work.memory, share["memory_floor_s"], rate.floor_s) * kernels
     walls[:, work.collective] = _collective(table, work.collective, rate)
     return walls, lost
 

@@ -1,82 +1,241 @@
-"""Canonical keys -> stacks and the whole Architecture."""
+"""Canonical keys -> the stacks of a model."""
 
 from __future__ import annotations
 
-from tilewise.server.architecture.layers import CHUNKED, SLIDING, kinds, repeats
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tilewise.server.architecture import attention, feed_forward, recurrent
+from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
+from tilewise.server.architecture.linear import column, listed, norm
 from tilewise.server.architecture.model import (
     Architecture,
+    Attention,
     Block,
     Embedding,
     FeedForward,
     Linear,
     Mixer,
     Norm,
+    Size,
     Split,
     Stack,
 )
-from tilewise.server.architecture.parts import attention, experts, mlp, norm
-from tilewise.server.architecture.sizes import Keys, invalid, product
+from tilewise.server.architecture.sizes import Keys, divide, invalid, product
 
 
-def mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
-    if kind == SLIDING:
-        if not keys["sliding_window"]:
-            raise invalid("sliding_window", "layer_types names sliding_attention, but sliding_window is not given")
-        return (attention(keys, window=keys["sliding_window"]),)
-    if kind == CHUNKED:
-        return (attention(keys, chunk=keys["attention_chunk_size"]),)
-    return (attention(keys),)
+def _sliding(keys: Keys) -> Attention:
+    window = keys["sliding_window"]
+    if window is None:
+        raise invalid("sliding_window", "a layer has sliding_attention, but sliding_window is not given")
+    return attention.grouped(keys, window=window)
 
 
-def feed_forward(keys: Keys, kind: str) -> FeedForward | None:
+_MIXERS: dict[str, Callable[[Keys], Mixer]] = {
+    FULL: lambda keys: (attention.latent if keys["latent"] else attention.grouped)(keys),
+    SLIDING: _sliding,
+    NOPE: lambda keys: attention.grouped(keys, rotary=False),
+    "chunked_attention": lambda keys: attention.grouped(keys, chunk=keys["attention_chunk_size"]),
+    "indexed_attention": attention.latent,
+    "compressed_sparse_attention": lambda keys: attention.compressed(keys, keys["index_rate"]),
+    "heavily_compressed_attention": lambda keys: attention.compressed(keys, 128),
+    "uncompressed_attention": lambda keys: attention.compressed(keys, 0),
+    "mamba": lambda keys: (recurrent.mamba1 if keys["mamba"] == 1 else recurrent.mamba2)(keys),
+    "linear_attention": recurrent.gated_delta,
+    "conv": recurrent.short_conv,
+}
+
+
+def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
+    """The mixers of one kind of layer; a family may say which of ours its word means."""
+    kind = keys["mixer_names"].get(kind, kind)
+    if kind == "none":
+        return ()
+    if kind not in _MIXERS:
+        raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; known: {', '.join(_MIXERS)}")
+    mixer = _MIXERS[kind](keys)
+    side = (_MIXERS[keys["beside"]](keys),) if keys["beside"] else ()
+    cross = (attention.grouped(keys, cross=True),) if keys["cross_attention"] else ()
+    return (mixer, *side, *cross)
+
+
+def _feed_forward(keys: Keys, kind: str) -> FeedForward | None:
     if kind == "experts":
-        return experts(keys)
-    return mlp(keys, keys["intermediate_size"]) if kind == "dense" else None
+        return feed_forward.experts(keys)
+    if kind == "dense":
+        width = keys["intermediate_size" if keys["dense_intermediate_size"] is None else "dense_intermediate_size"]
+        return feed_forward.dense(keys, width)
+    return None
 
 
 def blocks(keys: Keys) -> tuple[Block, ...]:
     """One Block a kind of layer."""
     norms = tuple(norm(keys, name, keys["hidden_size"]) for name in keys["block_norms"])
+    linears, extra = listed(keys, keys["block_linears"]), product(keys, keys["block_extra"])
     return tuple(
         Block(
             layers=layers,
             count=repeats(layers, keys["num_hidden_layers"]),
-            mixers=mixer(keys, mixing),
-            feed_forward=feed_forward(keys, feeding),
+            mixers=_mixer(keys, mixing),
+            feed_forward=_feed_forward(keys, feeding),
             norms=norms,
             parallel=keys["parallel"],
+            extra_linears=linears,
+            extra_parameters=extra,
         )
         for (mixing, feeding), layers in kinds(keys).items()
     )
 
 
-def embeddings(keys: Keys) -> tuple[Embedding, ...]:
+def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
+    """Zamba: every layer a Mamba; before some of them one transformer layer, the same weights each time.
+
+    The shared layer reads the hidden state beside the embedding, so its norm and projections are twice as wide.
+    """
+    grouping = kinds(keys)
+    hybrid = next((layers for (kind, _), layers in grouping.items() if kind == "hybrid"), ())
+    every = tuple(sorted(index for layers in grouping.values() for index in layers))
+    hidden, wide = keys["hidden_size"], keys["attention_hidden_size"]
+    norms = (norm(keys, "input_layernorm", wide), norm(keys, "pre_ff_layernorm", hidden))
+    mixers: tuple[Mixer, ...] = (attention.grouped(keys),)
+    feed = feed_forward.dense(keys, keys["intermediate_size"])
+    shared = [
+        Block(layers=part, count=repeats(part, keys["num_hidden_layers"]), mixers=mixers, feed_forward=feed, norms=norms,
+              shared_weights=repeated)
+        for part, repeated in ((hybrid[:1], False), (hybrid[1:], True))
+        if part
+    ]  # fmt: skip
+    joins = Block(
+        layers=hybrid,
+        count=repeats(hybrid, keys["num_hidden_layers"]),
+        mixers=(),
+        feed_forward=None,
+        extra_linears=(Linear(name="linear", inputs=hidden, outputs=hidden),),
+    )
+    mamba = Block(
+        layers=every,
+        count=repeats(every, keys["num_hidden_layers"]),
+        mixers=(recurrent.mamba1(keys),),
+        feed_forward=None,
+        norms=(norm(keys, "input_layernorm", hidden),),
+    )
+    return (*shared, joins, mamba) if hybrid else (mamba,)
+
+
+def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
+    """Token, position and token-type tables, each where the family has it."""
     hidden = keys["hidden_size"]
-    tables = [Embedding(name="embed_tokens", rows=keys["vocab_size"], width=hidden)]
+    tables = []
+    if keys["vocab_size"] is not None:
+        width = hidden if keys["embedding_size"] is None else keys["embedding_size"]
+        tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
-        rows = product(keys, keys["position_rows"])
+        rows = product(keys, keys["position_rows"]) + keys["position_offset"]
         tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind="position"))
+    if keys["type_vocab_size"]:
+        tables.append(Embedding(name="embed_types", rows=keys["type_vocab_size"], width=hidden, kind="type"))
     return tuple(tables)
 
 
-def decoder(keys: Keys) -> Stack:
+def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
+    """Matrices between tables and model where their widths differ."""
+    narrow, hidden = keys["embedding_size"], keys["hidden_size"]
+    if narrow is None or np.all(narrow == hidden):
+        return ()
+    ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
+    bias = keys["projection_bias"]
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+                 for name in keys["embedding_projections"])  # fmt: skip
+
+
+def stack(keys: Keys) -> Stack:
+    """One tower: its embeddings, blocks, and what stands before and after them."""
     hidden = keys["hidden_size"]
-    final: tuple[Norm, ...] = (norm(keys, "norm", hidden),) if keys["final_norm"] else ()
-    return Stack(name="decoder", hidden=hidden, blocks=blocks(keys), embeddings=embeddings(keys), norms=final)
+    outer: tuple[Norm, ...] = tuple(norm(keys, name, hidden) for name in keys["stack_norms"])
+    return Stack(
+        name=keys["role"],
+        hidden=hidden,
+        blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
+        role=keys["role"] if keys["role"] in ("vision", "audio") else "text",
+        tokens=keys["tokens"],
+        embeddings=_embeddings(keys),
+        linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
+        norms=outer,
+        extra_parameters=product(keys, keys["stack_extra"]),
+    )
 
 
-def language_model(keys: Keys, family: str, model_type: str, name: str) -> Architecture:
+def vision_keys(keys: Keys) -> Keys:
+    """The keys of a vision tower with the number of its tokens: one a patch, and the class token."""
+    image, patch = keys["image_size"], keys["patch_size"]
+    if isinstance(image, list) or isinstance(patch, list):
+        raise invalid("image_size", "image_size and patch_size must be whole numbers (square images)")
+    side = image // patch
+    return {**keys, "patches": side * side, "tokens": side * side + keys["class_tokens"]}
+
+
+def decoder_keys(keys: Keys) -> Keys:
+    """The decoder of an encoder-decoder model: causal, with cross-attention; its own sizes where it has them."""
+    own = {
+        target: keys[source]
+        for source, target in _DECODER_SIZES.items()
+        if keys[source] is not None
+    }
+    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True, "cross_attention": True}
+    if keys["decoder_attention_heads"] is None:
+        changed["head_dim"] = keys["head_dim"]
+    else:
+        changed["num_key_value_heads"] = keys["decoder_attention_heads"]
+        changed["head_dim"] = divide(keys["hidden_size"], changed["num_attention_heads"], "hidden_size", "heads")
+    return {**changed, **keys["decoder"]}
+
+
+_DECODER_SIZES = {
+    "num_decoder_layers": "num_hidden_layers",
+    "decoder_attention_heads": "num_attention_heads",
+    "decoder_intermediate_size": "intermediate_size",
+}
+
+
+def stacks(keys: Keys) -> tuple[Stack, ...]:
+    if keys["role"] in ("vision", "audio") and keys["image_size"] is not None:
+        return (stack(vision_keys(keys)),)
+    if keys["encoder_decoder"]:
+        return stack(keys), stack(decoder_keys(keys))
+    return (stack(keys),)
+
+
+def architecture(keys: Keys, family: str, model_type: str, name: str) -> Architecture:
+    """A model of one config without parts."""
     hidden, vocab = keys["hidden_size"], keys["vocab_size"]
-    head = Linear(name="lm_head", inputs=hidden, outputs=vocab, bias=keys["head_bias"], split=Split.COLUMN)
     return Architecture(
         family=family,
         model_type=model_type,
-        stacks=(decoder(keys),),
-        vocab=vocab,
+        stacks=stacks(keys),
+        vocab=0 if vocab is None else vocab,
         hidden=hidden,
-        head=head if keys["head"] else None,
-        tied=bool(keys["tie_word_embeddings"]),
-        dtype=keys["dtype"],
-        max_positions=keys["max_position_embeddings"],
+        head=_head(keys, hidden, vocab),
+        tied=bool(keys["tie_word_embeddings"]) and keys["head"] == "vocabulary",
+        head_norms=tuple(norm(keys, name, _head_width(keys)) for name in keys["head_norms"]),
+        head_linears=listed(keys, keys["head_linears"]),
+        extra_parameters=product(keys, keys["model_extra"]),
+        dtype=keys["dtype"] if isinstance(keys["dtype"], str) else "bfloat16",
+        max_positions=keys["max_position_embeddings"] or 0,
         name=name,
     )
+
+
+def _head_width(keys: Keys) -> Size:
+    width: Size = keys["hidden_size"] if keys["embedding_size"] is None else keys["embedding_size"]
+    return width
+
+
+def _head(keys: Keys, hidden: Size, vocab: Size | None) -> Linear | None:
+    """The matrix onto the vocabulary, or onto the labels of a task."""
+    if keys["head"] == "vocabulary" and vocab is not None:
+        return column("lm_head", _head_width(keys), vocab, keys["head_bias"])
+    if keys["head"] == "labels":
+        return Linear(name="classifier", inputs=hidden, outputs=keys["num_labels"], bias=True, split=Split.NONE)
+    return None

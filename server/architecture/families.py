@@ -27,6 +27,7 @@ class Family:
     keys:    the config's name of a key -> the canonical names it sets
     nested:  names of sub-tables whose keys are read as "table.key"
     ignored: keys of this family that do not change the shape
+    when:    (conditions, values): values that hold where every named key has the given value, applied in order
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
     heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
     """
@@ -36,6 +37,7 @@ class Family:
     keys: dict[str, tuple[str, ...]]
     nested: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -65,17 +67,18 @@ def family(model_type: str) -> Family:
 def _load(name: str) -> Family:
     table = tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
     base = _load(table["base"]) if "base" in table else Family(name, {}, {})
-    absent = dict.fromkeys(table.get("optional", ()))
+    optional, absent = table.get("optional", ()), table.get("absent", ())
     defaults, fixed = table.get("defaults", {}), table.get("fixed", {})
     aliases = {key: (to,) if isinstance(to, str) else tuple(to) for key, to in table.get("keys", {}).items()}
-    own = {key: (key,) for key in (*absent, *defaults)}
+    own = {key: (key,) for key in (*optional, *defaults)}
     kept = {key: to for key, to in base.keys.items() if key not in fixed}
     return Family(
         name=name,
-        values={**base.values, **absent, **defaults, **fixed},
+        values={**base.values, **dict.fromkeys((*absent, *optional)), **defaults, **fixed},
         keys={**kept, **own, **aliases},
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
+        when=base.when + tuple((rule["if"], rule["set"]) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
         heads={**base.heads, **table.get("heads", {})},
     )
@@ -83,7 +86,7 @@ def _load(name: str) -> Family:
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """Which keys never change a shape (or not at one value), which words speak of structure, how large a size may be."""
+    """Knowledge about keys of any family, see keys.toml."""
 
     harmless: frozenset[str]
     patterns: re.Pattern[str]
@@ -91,6 +94,10 @@ class KeyRules:
     structural: re.Pattern[str]
     limits: dict[str, int]
     may_be_zero: frozenset[str]
+    nullable: frozenset[str]
+    may_be_negative: frozenset[str]
+    signatures: dict[str, list[str]]
+    foreign: dict[str, list[str]]
 
 
 @cache
@@ -103,6 +110,10 @@ def key_rules() -> KeyRules:
         structural=re.compile("|".join(table["structural"])),
         limits=table["limits"],
         may_be_zero=frozenset(table["may_be_zero"]),
+        nullable=frozenset(table["nullable"]),
+        may_be_negative=frozenset(table["may_be_negative"]),
+        signatures=table["signatures"],
+        foreign=table["foreign"],
     )
 
 

@@ -1,22 +1,26 @@
-"""Which layer has which mixer and which feed-forward, and the grouping of equal layers."""
+"""Which layer has which mixer and which feed-forward, and the grouping of equal layers.
+
+Mixers are named as in the transformers library's `layer_types`; feed-forwards are "dense", "experts" or "none".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, invalid
 
-FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
+FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
+_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "recurrent": "mamba"}
 
 
 def kinds(keys: Keys) -> dict[tuple[str, str], tuple[int, ...]]:
     """(mixer, feed-forward) -> indices of the layers that are so, in order of first appearance."""
     depth = int(np.max(keys["num_hidden_layers"]))
-    mixers, feeds = _mixers(keys, depth), _feed_forwards(keys, depth)
     found: dict[tuple[str, str], list[int]] = {}
-    for index, kind in enumerate(zip(mixers, feeds, strict=True)):
+    for index, kind in enumerate(zip(_mixers(keys, depth), _feed_forwards(keys, depth), strict=True)):
         found.setdefault(kind, []).append(index)
     return {kind: tuple(indices) for kind, indices in found.items()}
 
@@ -30,13 +34,24 @@ def repeats(indices: tuple[int, ...], depth: Size) -> Size:
 
 def _mixers(keys: Keys, depth: int) -> Sequence[str]:
     if keys["layer_types"]:
-        return _listed(keys, "layer_types", depth)
-    return _MIXERS[keys["mixers"]](keys, depth)
+        mixers = [_SAME.get(kind, kind) for kind in _listed(keys, "layer_types", depth)]
+    else:
+        mixers = list(_MIXERS[keys["mixers"]](keys, depth))
+    if keys["no_rope_layers"]:
+        rotated = _listed(keys, "no_rope_layers", depth)
+        mixers = [_unrotated(mixer, keys) if not rope else mixer for mixer, rope in zip(mixers, rotated, strict=True)]
+    if keys["shared_layers"] or keys["num_kv_shared_layers"]:
+        raise invalid("num_kv_shared_layers", "layers that share keys and values with others are not supported")
+    return mixers
+
+
+def _unrotated(mixer: str, keys: Keys) -> str:
+    return NOPE if mixer in (FULL, keys["period_mixer"], "chunked_attention") else mixer
 
 
 def _feed_forwards(keys: Keys, depth: int) -> Sequence[str]:
     if keys["mlp_layer_types"]:
-        return ["experts" if kind == "sparse" else kind for kind in _listed(keys, "mlp_layer_types", depth)]
+        return ["dense" if kind == "dense" else "experts" for kind in _listed(keys, "mlp_layer_types", depth)]
     rule = _FEED_FORWARDS.get(keys["feed_forward"])
     return rule(keys, depth) if rule else [keys["feed_forward"]] * depth
 
@@ -45,7 +60,9 @@ def _listed(keys: Keys, key: str, depth: int) -> Sequence[str]:
     """An explicit list, cut to `depth`: fewer layers of the same model are its first ones."""
     listed: list[str] = keys[key]
     if len(listed) < depth:
-        raise invalid(key, f"{key} lists {len(listed)} layers, num_hidden_layers is {depth}; give one entry a layer")
+        raise invalid(key, f"{key} lists {len(listed)} layers, num_hidden_layers is {depth}; one entry a layer is needed")
+    if not all(isinstance(entry, str | int) for entry in listed):
+        raise invalid(key, f"{key} must list one word or number a layer")
     return listed[:depth]
 
 
@@ -54,18 +71,80 @@ def _full(keys: Keys, depth: int) -> Sequence[str]:
 
 
 def _window(keys: Keys, depth: int) -> Sequence[str]:
-    return [SLIDING if keys["sliding_window"] else FULL] * depth
+    return [SLIDING if _is_set(keys["sliding_window"]) else FULL] * depth
+
+
+def _is_set(window: Size | None) -> bool:
+    return window is not None and bool(np.all(window))
 
 
 def _window_from_layer(keys: Keys, depth: int) -> Sequence[str]:
     """Qwen2: with use_sliding_window, layers from max_window_layers on have the window."""
-    if not (keys["use_sliding_window"] and keys["sliding_window"]):
+    if not (keys["use_sliding_window"] and _is_set(keys["sliding_window"])):
         return [FULL] * depth
     first = keys["max_window_layers"]
     return [SLIDING if index >= first else FULL for index in range(depth)]
 
 
-_MIXERS = {"full": _full, "window": _window, "window_from_layer": _window_from_layer}
+def _period(keys: Keys, depth: int) -> Sequence[str]:
+    """Every `period`-th layer, from `period_offset` on (-1: the last of each period), is `period_mixer`."""
+    period, special, other = keys["period"], keys["period_mixer"], keys["other_mixer"]
+    if other == SLIDING and not _is_set(keys["sliding_window"]):
+        other = FULL
+    if special == other:
+        return [other] * depth
+    if not isinstance(period, int):
+        raise invalid("period", f"the period of the layers must be a whole number, not {str(period)[:40]!r}")
+    at = keys["period_offset"] % period
+    return [special if index % period == at else other for index in range(depth)]
+
+
+def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
+    """Bamba, LFM2: attention at the listed layers, `other_mixer` elsewhere."""
+    chosen = set(keys["attention_indices"] or ())
+    return [FULL if index in chosen else keys["other_mixer"] for index in range(depth)]
+
+
+_LETTERS = {"M": "mamba", "*": FULL, "-": NONE, "E": NONE}
+
+
+def _letters(keys: Keys, depth: int) -> Sequence[str]:
+    """Nemotron-H: a letter a layer, M mamba, * attention, - feed-forward, E experts."""
+    unknown = set(keys["layer_letters"]) - set(_LETTERS)
+    if unknown:
+        raise invalid("hybrid_override_pattern", f"hybrid_override_pattern may hold M, *, - and E, not {min(unknown)!r}")
+    return [_LETTERS[letter] for letter in _listed(keys, "layer_letters", depth)]
+
+
+def _zamba(keys: Keys, depth: int) -> Sequence[str]:
+    """Zamba: two leading layers, then a hybrid every attn_layer_period from attn_layer_offset."""
+    period, at = keys["period"], keys["period_offset"]
+    return ["hybrid" if index % period == at else "mamba" for index in range(depth)]
+
+
+def _compressed(keys: Keys, depth: int) -> Sequence[str]:
+    """DeepSeek V4: two layers keep every 128th key, then such layers and those with an indexer take turns."""
+    if keys["compress_ratios"]:
+        names = {0: SLIDING, 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
+        ratios = _listed(keys, "compress_ratios", depth)
+        if set(ratios) - set(names):
+            raise invalid("compress_ratios", "compress_ratios may hold 0, 4 and 128")
+        return [names[int(ratio)] for ratio in ratios]
+    sparse, heavy = "compressed_sparse_attention", "heavily_compressed_attention"
+    return [sparse if index >= 2 and index % 2 else heavy for index in range(depth)]
+
+
+_Rule = Callable[[Keys, int], Sequence[str]]
+_MIXERS: dict[str, _Rule] = {
+    "full": _full,
+    "window": _window,
+    "window_from_layer": _window_from_layer,
+    "period": _period,
+    "at_indices": _at_indices,
+    "letters": _letters,
+    "zamba": _zamba,
+    "compressed": _compressed,
+}
 
 
 def _first_dense(keys: Keys, depth: int) -> Sequence[str]:
@@ -74,4 +153,33 @@ def _first_dense(keys: Keys, depth: int) -> Sequence[str]:
     return ["experts" if index >= first and index % step == 0 else "dense" for index in range(depth)]
 
 
-_FEED_FORWARDS = {"first_dense": _first_dense}
+def _every(keys: Keys, depth: int) -> Sequence[str]:
+    """Experts every `experts_period`-th layer (-1: the last of each period) but not in mlp_only_layers."""
+    if isinstance(keys["moe_layers"], list) and keys["moe_layers"]:
+        chosen = set(keys["moe_layers"])
+        return ["experts" if index in chosen else "dense" for index in range(depth)]
+    period, dense = keys["experts_period"], set(keys["mlp_only_layers"] or ())
+    at = keys["experts_offset"] % period
+    return ["experts" if index % period == at and index not in dense else "dense" for index in range(depth)]
+
+
+def _range(keys: Keys, depth: int) -> Sequence[str]:
+    """ERNIE 4.5: experts from one layer to another, every so many."""
+    first, last, step = keys["experts_first"], keys["experts_last"] % depth, keys["experts_period"]
+    return ["experts" if first <= index <= last and (index + 1) % step == 0 else "dense" for index in range(depth)]
+
+
+def _block_types(keys: Keys, depth: int) -> Sequence[str]:
+    """Nemotron-H: a layer is a mixer or a feed-forward, never both."""
+    if keys["layer_types"]:
+        names = {"mlp": "dense", "moe": "experts"}
+        return [names.get(kind, NONE) for kind in _listed(keys, "layer_types", depth)]
+    return [{"-": "dense", "E": "experts"}.get(letter, NONE) for letter in _listed(keys, "layer_letters", depth)]
+
+
+_FEED_FORWARDS: dict[str, _Rule] = {
+    "first_dense": _first_dense,
+    "every": _every,
+    "range": _range,
+    "block_types": _block_types,
+}

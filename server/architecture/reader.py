@@ -3,34 +3,65 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from collections.abc import Mapping
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TooLarge
-from tilewise.server.architecture.assemble import language_model
+from tilewise.server.architecture.assemble import architecture
 from tilewise.server.architecture.canonical import canonical
-from tilewise.server.architecture.families import family
+from tilewise.server.architecture.families import Family, family, key_rules
 from tilewise.server.architecture.model import Architecture, Size
+from tilewise.server.architecture.multimodal import multimodal
 
 LARGEST_BYTES = 4 * 2**20  # the longest real config.json seen is 0.1 MB
 
 
 def read(text: str, name: str = "") -> Architecture:
-    """Architecture of a config.json's text.
+    """Architecture of the text of a config.json, or of our own TOML ([model] with canonical names).
 
-    Raises InvalidInput (UNREADABLE_CONFIG, UNKNOWN_MODEL_TYPE, UNKNOWN_KEY, INVALID_SHAPE, NOT_DIVISIBLE) and TooLarge.
+    Raises InvalidInput (UNREADABLE_CONFIG, UNKNOWN_MODEL_TYPE, UNKNOWN_KEY, INVALID_SHAPE, NOT_DIVISIBLE) and
+    TooLarge (CONFIG_TOO_LARGE); nothing else, whatever the text.
     """
     return read_with(text, {}, name)
 
 
 def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Architecture:
-    """As `read`, with canonical sizes replaced; an int64 array of shape (candidates,) makes a thousand shapes one."""
+    """As `read`, with sizes of the (text) model replaced under their canonical names.
+
+    A value may be an int64 array of shape (candidates,): a thousand shapes of one structure are one Architecture.
+    Raises besides: InvalidInput that names the first candidate that is impossible.
+    """
     raw = _parse(text)
-    model_type = raw.get("model_type")
-    if not isinstance(model_type, str):
-        raise _unreadable('model_type is missing: it names the family, such as "llama"')
+    model_type = _model_type(raw)
     table = family(model_type)
-    return language_model(canonical(raw, table, overrides), table.name, model_type, name)
+    if table.parts:
+        return multimodal(raw, table, overrides, name)
+    keys = canonical(raw, table, overrides)
+    return architecture({**keys, **_class_values(keys["architectures"], table)}, table.name, model_type, name)
+
+
+def _class_values(classes: Any, table: Family) -> dict[str, Any]:
+    """What the named model class fixes, by the longest matching end of its name (BertModel, GPT2LMHeadModel)."""
+    if not (isinstance(classes, list) and classes and isinstance(classes[0], str)):
+        return {}
+    endings = sorted((end for end in table.heads if classes[0].endswith(end)), key=len)
+    return table.heads[endings[-1]] if endings else {}
+
+
+def _model_type(raw: dict[str, Any]) -> str:
+    """The stated family, or that of a schema known by its keys; foreign files are named as what they are."""
+    stated = raw.get("model_type")
+    if isinstance(stated, str) and stated:
+        return stated
+    for schema, signature in key_rules().signatures.items():
+        if raw.keys() >= set(signature):
+            return schema
+    for message, signature in key_rules().foreign.items():
+        if raw.keys() >= set(signature):
+            raise _unreadable(message)
+    raise _unreadable("model_type is missing: it names the family, such as \"llama\", and nothing is guessed without it")
 
 
 def _unreadable(message: str) -> InvalidInput:
@@ -44,14 +75,34 @@ def _parse(text: str) -> dict[str, Any]:
             reason="CONFIG_TOO_LARGE",
             field="architecture",
         )
-    if not text.strip():
+    start = text.lstrip("\ufeff \t\r\n")[:1]
+    if not start:
         raise _unreadable("the config is empty; a config.json or a Tilewise TOML is needed")
+    is_toml = start not in "{[\"" or text.lstrip().startswith("[model")
+    raw = _parse_toml(text) if is_toml else _parse_json(text)
+    if not isinstance(raw, dict):
+        raise _unreadable(f"the config is a JSON {type(raw).__name__}, an object is needed")
+    return raw
+
+
+def _parse_json(text: str) -> Any:
     try:
-        raw = json.loads(text)
+        return json.loads(text.lstrip("\ufeff"))
     except ValueError as error:
         raise _unreadable(f"the config is no valid JSON: {error}") from error
     except RecursionError as error:
         raise _unreadable("the config is nested too deeply") from error
-    if not isinstance(raw, dict):
-        raise _unreadable(f"the config is a JSON {type(raw).__name__}, not an object")
-    return raw
+
+
+def _parse_toml(text: str) -> Any:
+    """Our own form: one [model] table."""
+    try:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
+        if re.search(r"^\s*[\w.\"-]+:(\s|$)", text, re.MULTILINE):
+            raise _unreadable("the config is YAML, which is not read; give its config.json or a Tilewise TOML") from error
+        raise _unreadable(f"the config is neither JSON nor TOML: {str(error)[:120]}") from error
+    model = table.get("model")
+    if not isinstance(model, dict):
+        raise _unreadable("a Tilewise TOML needs a [model] table")
+    return {"model_type": "tilewise", **model}

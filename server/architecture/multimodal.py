@@ -1,0 +1,92 @@
+"""A config with nested parts: a text model, towers for images or sound, and the projector between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from tilewise.server.architecture.assemble import architecture, stacks
+from tilewise.server.architecture.canonical import canonical
+from tilewise.server.architecture.families import Family, family, names
+from tilewise.server.architecture.linear import listed
+from tilewise.server.architecture.model import Architecture, Norm, Size, Stack
+from tilewise.server.architecture.sizes import Keys, divide, invalid, product
+
+
+def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:
+    """The text model with the towers before its stacks; overrides vary the text part."""
+    own = {key: value for key, value in raw.items() if key not in {part["key"] for part in table.parts.values()}}
+    text_raw, text_family = _text(raw, own, table)
+    if table.parts["text"]["key"] not in raw:
+        own = {key: value for key, value in own.items() if key in table.keys}
+    wrapper = canonical(own, table, {})
+    text_keys = canonical(text_raw, text_family, overrides)
+    text_keys["tie_word_embeddings"] = _tied(raw, text_raw, wrapper)
+    text = architecture(text_keys, text_family.name, str(raw.get("model_type", table.name)), name)
+    towers = tuple(
+        _tower(raw.get(part["key"]), part, wrapper, text_keys)
+        for label, part in table.parts.items()
+        if label != "text" and (part["key"] in raw or part.get("required", True))
+    )
+    return replace(
+        text,
+        stacks=(*towers, *text.stacks),
+        extra_parameters=text.extra_parameters + product(wrapper, wrapper["model_extra"]),
+        notes=(f"{text_family.name} is the text part of {table.name}; its towers are reported apart",),
+    )
+
+
+def _text(raw: Mapping[str, Any], own: dict[str, Any], table: Family) -> tuple[dict[str, Any], Family]:
+    """The text config, nested or (older files) beside the other keys, and its family."""
+    part = table.parts["text"]
+    nested = raw.get(part["key"])
+    if nested is None:
+        nested = {key: value for key, value in own.items() if key not in table.keys or key == "tie_word_embeddings"}
+    return _dict(nested, part["key"]), _part_family(nested, part)
+
+
+def _dict(value: Any, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise invalid(key, f"{key} must be an object, not {str(value)[:40]!r}")
+    return value
+
+
+def _part_family(config: Any, part: Mapping[str, Any]) -> Family:
+    """The family a part names itself, or what the model's class takes where it names none."""
+    stated = config.get("model_type") if isinstance(config, dict) else None
+    if isinstance(stated, str) and stated in names() and not family(stated).parts:
+        return family(stated)
+    default: str = part["family"]
+    return family(default)
+
+
+def _tied(raw: Mapping[str, Any], text: Mapping[str, Any], wrapper: Keys) -> bool:
+    for config in (raw, text, wrapper):
+        if config.get("tie_word_embeddings") is not None:
+            return bool(config["tie_word_embeddings"])
+    return False
+
+
+def _tower(config: Any, part: Mapping[str, Any], wrapper: Keys, text: Keys) -> Stack:
+    config = {} if config is None else _dict(config, part["key"])
+    keys = canonical(config, _part_family(config, part), {})
+    tower = stacks(keys)[0]
+    counts = {f"{key}.count": len(value) for key, value in keys.items() if isinstance(value, list)}
+    sizes = {**keys, **counts, **wrapper, "text_hidden_size": text["hidden_size"], "tokens": tower.tokens}
+    merged = product(sizes, wrapper["projector_merge"])
+    tokens = wrapper["projector_tokens"] or divide(tower.tokens, merged, "image tokens", "merged patches")
+    return replace(
+        tower,
+        projector=listed(sizes, wrapper["projector"]),
+        projector_tokens=product(sizes, tokens),
+        norms=(*tower.norms, *_projector_norms(sizes)),
+    )
+
+
+def _projector_norms(sizes: Keys) -> tuple[Norm, ...]:
+    return tuple(
+        Norm(name=entry["name"], width=product(sizes, entry["width"]), kind=entry["kind"], bias=entry["bias"])
+        for entry in sizes["projector_norms"]
+        for _ in range(int(product(sizes, entry.get("copies", 1))))
+    )

@@ -13,6 +13,7 @@ from tilewise.hwdb.errors import NotFound
 from tilewise.hwdb.sku import Sku
 
 if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
     from tilewise.hwdb.gpu import Gpu
 
 
@@ -63,12 +64,26 @@ class Database:
         """The SKU of a device as its driver reports it; see hwdb.names.identify."""
         return names.identify(device, sm_count, memory_bytes, map(self.sku, self.skus()))
 
-    def gpu(self, name: str) -> Gpu:
-        """The GPU of a SKU name or alias with its active calibration. Raises as `resolve` does."""
+    def gpu(self, name: str, calibration: str = "") -> Gpu:
+        """The GPU of a SKU name or alias with a calibration: the one of that id, else the active one, else none.
+
+        Raises as `resolve` does, and NotFound (CALIBRATION_NOT_FOUND).
+        """
         from tilewise.hwdb.gpu import Gpu
 
         sku = self.sku(self.resolve(name).sku)
-        return Gpu(sku, None)
+        chosen = calibration or self.active(sku.name)
+        return Gpu(sku, self.calibration(sku.name, chosen) if chosen else None)
+
+    def calibration(self, sku: str, id: str) -> Calibration:
+        """One calibration of a SKU. Raises NotFound (CALIBRATION_NOT_FOUND), listing those there are."""
+        from tilewise.hwdb.calibration import Calibration
+
+        there = self.calibrations(sku)
+        if id not in there:
+            message = f"{sku} has no calibration {id!r}; it has {', '.join(there) or 'none'}"
+            raise NotFound(message, reason="CALIBRATION_NOT_FOUND", field="calibration", gpu=sku)
+        return Calibration.open(self.folder / "calibrations" / sku / id)
 
     def calibrations(self, sku: str) -> tuple[str, ...]:
         """Ids of a SKU's calibrations, oldest first by name; empty where there is none."""
@@ -78,9 +93,4 @@ class Database:
     def active(self, sku: str) -> str | None:
         """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one."""
         pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
-        if not pointer.is_file():
-            return None
-        chosen = pointer.read_text(encoding="utf-8").strip()
-        if chosen not in self.calibrations(sku):
-            raise NotFound(f"calibration {chosen!r} of {sku} is active but not there", reason="CALIBRATION_NOT_FOUND")
-        return chosen
+        return pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None

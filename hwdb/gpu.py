@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -18,29 +19,44 @@ from tilewise.hwdb.times import State, Times, merge
 FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
 
 
+class Models(Protocol):
+    """What Gpu needs of a calibration (hwdb.calibration.Calibration)."""
+
+    @property
+    def id(self) -> str: ...
+
+    def model(self, family: str) -> Mapping[str, Any]:
+        """The fitted model of a family, empty where there is none."""
+
+
 @dataclass(frozen=True)
 class Gpu:
     """sku: the datasheet; calibration: what was measured on it, None where nothing was."""
 
     sku: Sku
-    calibration: Any = None
+    calibration: Models | None = None
 
     def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
         """Times of every row: by the calibration's model of its kind where there is one, else by the roofline."""
-        fitted = [kind for kind in Kind if self.calibration is not None and self.calibration.model(FAMILIES[kind])]
+        fitted = self._models()
         if not fitted:
             return roofline.predict(table, {}, self.sku, state)
-        parts, rest = [], np.ones(len(table), bool)
-        for kind in fitted:
-            rows = table.kind == kind
-            rest &= ~rows
-            if rows.any():
+        parts = []
+        for kind in np.unique(table.kind):
+            rows = np.flatnonzero(table.kind == kind)
+            part = table if len(rows) == len(table) else table.select(rows)
+            if kind in fitted:
                 kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
-                model = self.calibration.model(FAMILIES[kind])
-                parts.append((np.flatnonzero(rows), kernel.predict(table.select(rows), model, self.sku, state)))
-        if rest.any():
-            parts.append((np.flatnonzero(rest), roofline.predict(table.select(rest), {}, self.sku, state)))
+                parts.append((rows, kernel.predict(part, fitted[kind], self.sku, state)))
+            else:
+                parts.append((rows, roofline.predict(part, {}, self.sku, state)))
         return merge(len(table), parts)
+
+    def _models(self) -> dict[Kind, Mapping[str, Any]]:
+        if self.calibration is None:
+            return {}
+        models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
+        return {kind: model for kind, model in models.items() if model}
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""

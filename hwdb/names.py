@@ -12,7 +12,7 @@ from importlib.resources import files
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError
 from tilewise.hwdb.sku import Sku
 
-MEMORY_SLACK = 0.06  # drivers report less than the datasheet: ECC, page tables, carve-outs; never more than 2 % above
+MEMORY_SHARE = (0.94, 1.08)  # of the capacity as sold: carve-outs below; above, GB that are GiB (1.074)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,8 @@ def identify(device: str, sm_count: int, memory_bytes: float, skus: Iterable[Sku
     problems = []
     if sm_count != sku.sm_count:
         problems.append(f"{sm_count} SMs instead of {sku.sm_count}")
-    if not (1 - MEMORY_SLACK) * sku.hbm_bytes <= memory_bytes <= 1.08 * sku.hbm_bytes:
+    low, high = MEMORY_SHARE
+    if not low * sku.hbm_bytes <= memory_bytes <= high * sku.hbm_bytes:
         problems.append(f"{memory_bytes / 1e9:.1f} GB instead of {sku.hbm_bytes / 1e9:.0f} GB")
     if problems:
         message = (
@@ -79,7 +80,7 @@ def ambiguous(name: str, variants: Iterable[Sku], field: str) -> InvalidInput:
 def unknown(name: str, known: Iterable[str], field: str) -> TilewiseError:
     listed = ", ".join(sorted(known))
     if not_production(name):
-        message = f"{name!r} is a consumer or workstation card; only production training GPUs are covered: {listed}"
+        message = f"{name!r} is a consumer, workstation or graphics card; only production GPUs are covered: {listed}"
         return NotFound(message, reason="NOT_A_PRODUCTION_GPU", field=field, gpu=name)
     near = difflib.get_close_matches(normalise(name), known, n=1, cutoff=0.5)
     nearest = f"nearest is {near[0]}; " if near else ""

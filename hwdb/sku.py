@@ -51,12 +51,16 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Peak:
-    """The rate that a utilisation is divided by: dense, FLOP/s (int8: operation/s), at clock_hz."""
+    """The rate that a utilisation is divided by: dense, FLOP/s (int8: operation/s), stated at clock_hz.
+
+    clock_max_hz: the highest clock the GPU runs, which may lie above (1980 against 1830 MHz on H100 SXM)
+    """
 
     sku: str
     key: str
     flops_per_s: float
     clock_hz: float
+    clock_max_hz: float
     source: str
     mark: str
     kind: str = "dense"
@@ -101,7 +105,13 @@ class Sku:
 
     @property
     def hbm_bytes(self) -> float:
+        """Capacity as it is sold. Vendors' GB are often GiB: 80 "GB" are 85.5e9 bytes on the device."""
         return self.number("hbm_bytes")
+
+    @property
+    def memory_bytes(self) -> float:
+        """What the driver reports as total where that is known, else the capacity as it is sold."""
+        return self.number("device_memory_bytes" if "device_memory_bytes" in self.figures else "hbm_bytes")
 
     @property
     def hbm_bytes_per_s(self) -> float:
@@ -144,8 +154,9 @@ class Sku:
         """The dense peak of a precision. Raises NotAvailable, see peak_key."""
         key = self.peak_key(precision)
         figure = self.peaks[key]
-        value, clock = float(figure.value), self.clock_hz(key)
-        return Peak(self.name, key, value, clock, figure.source, figure.mark)
+        clock = self.clock_hz(key)
+        highest = max(clock, self.clock_boost_hz)
+        return Peak(self.name, key, float(figure.value), clock, highest, figure.source, figure.mark)
 
     def formats(self) -> tuple[str, ...]:
         """The precisions the GPU has, with the fp8 form where it is not the OCP one."""

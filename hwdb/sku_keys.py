@@ -28,6 +28,7 @@ RANGES: dict[str, tuple[float, float]] = {  # what a data-centre GPU of 2020-203
     "last_level_cache_bytes": (2**20, 2**36),
     "last_level_cache_bytes_per_s": (1e11, 1e15),
     "hbm_bytes": (2**30, 2**41),  # 2 TiB
+    "device_memory_bytes": (2**30, 2**41),
     "hbm_bytes_per_s": (1e11, 1e14),  # 100 TB/s
     "link_bytes_per_s": (1e9, 1e14),
     "link_pair_bytes_per_s": (1e9, 1e14),

@@ -17,6 +17,7 @@ from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import State, Trust
 
+SCALED = ("fp8", "int8", "mxfp8", "mxfp6", "mxfp4", "nvfp4")  # formats with scales: the ones that draw the most power
 NONE = 1e-30  # FLOP/s of a precision that the GPU lacks: keeps the arithmetic finite, the row is refused
 
 
@@ -100,11 +101,21 @@ def _compute(sku: Sku, state: State) -> tuple[Floats, Floats, Ints, Ints, tuple[
 
 
 def _matrix_rate(sku: Sku, key: str, peak: float, state: State) -> tuple[float, Trust]:
-    burst, trust = _ceiling(sku, f"gemm_{key}_flops_per_s", _fraction(sku, "gemm") * peak)
+    burst, trust = _ceiling(sku, f"gemm_{key}_flops_per_s", _assumed_fraction(sku, key) * peak)
     if state is State.BURST:
         return burst, trust
-    sustained, sustained_trust = _ceiling(sku, f"gemm_{key}_sustained_flops_per_s", _fraction(sku, "sustained") * burst)
+    assumed = _fraction(sku, "sustained_scaled" if key in SCALED else "sustained") * burst
+    sustained, sustained_trust = _ceiling(sku, f"gemm_{key}_sustained_flops_per_s", assumed)
     return min(burst, sustained), min(trust, sustained_trust)
+
+
+def _assumed_fraction(sku: Sku, key: str) -> float:
+    """Fraction of the dense peak for a format nobody measured: its twin's on this SKU, else the generation's."""
+    twin = assumptions()["twin"].get(key)
+    ceiling = sku.ceilings.get(f"gemm_{twin}_flops_per_s")
+    if ceiling is None or twin not in sku.peaks:
+        return _fraction(sku, "gemm")
+    return ceiling.value / float(sku.peaks[twin].value)
 
 
 def _ceiling(sku: Sku, key: str, assumed: float) -> tuple[float, Trust]:

@@ -15,20 +15,16 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.rates import Rates, assumptions, rates
 from tilewise.hwdb.kernels.tiles import Quantisation, quantisation
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import OPS, Floats, Ints, Kind, OperatorTable
+from tilewise.hwdb.table import OP_CODES, Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 SPREADS = (  # Kind, with attention split by Phase
     *("gemm", "grouped_gemm", "attention_forward", "memory", "collective"),
-    *("attention_backward", "attention_decode"),
+    *("attention_backward", "attention_decode", "gemm_scaled"),
 )
-BUS_FACTOR = {  # bus bytes per message byte among n ranks: factor x (n - 1) / n (nccl-tests, doc/PERFORMANCE.md)
-    "all_reduce": 2.0,
-    "all_gather": 1.0,
-    "reduce_scatter": 1.0,
-    "all_to_all": 1.0,
-}
+SCALED = np.array([bool(precision >= Precision.FP8) for precision in Precision])  # formats that need scale factors
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -41,7 +37,8 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     quantised = quantisation(table, sku)
     units = matrix | (table.kind == Kind.ATTENTION)
     flops = np.where(units, np.maximum(table.flops, table.executed_flops), 0.0)
-    ideal = flops / rate.compute[table.precision]
+    share = assumptions()["share"]
+    ideal = flops / (rate.compute[table.precision] * np.where(matrix, 1.0, share["attention_compute"]))
     lost = _losses(ideal, quantised, matrix)
     collective = table.kind == Kind.COLLECTIVE
     bytes_moved = np.where(collective, 0.0, table.bytes_read + table.bytes_written)
@@ -51,14 +48,14 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
             ideal + lost.sum(axis=0),
             bytes_moved / np.where(cached, rate.l2, rate.hbm),
             table.special / rate.special,
-            rate.floor_s * np.maximum(table.kernels, 1.0),
+            rate.floor_s * np.maximum(table.kernels, np.where(units & ~matrix, share["attention_floor"], 1.0)),
             np.zeros(len(table)),
         ]
     )
     walls[:, collective] = _collective(table, collective, rate)
     least = np.maximum(
         flops / rate.compute_peak[table.precision],
-        np.where(cached, walls[1], bytes_moved / rate.hbm_peak),
+        bytes_moved / np.where(cached, max(rate.l2, rate.hbm_peak), rate.hbm_peak),
     )
     return _times(table, rate, walls, least, lost, quantised, matrix)
 
@@ -72,18 +69,20 @@ def _losses(ideal: Floats, quantised: Quantisation, matrix: NDArray[np.bool_]) -
 
 
 def _collective(table: OperatorTable, rows: NDArray[np.bool_], rate: Rates) -> Floats:
-    """Walls of collectives: latency by the number of ranks as launch, bytes over bus bandwidth as communication."""
-    ranks = np.maximum(table.ranks[rows], 1)
-    factor = _bus_factors()[table.op[rows]] * np.where(table.op[rows] == OPS.index("send_recv"), 1, (ranks - 1) / ranks)
+    """Walls of collectives: latency by the number of ranks as launch, bus bytes over bus bandwidth as communication.
+
+    Bus bytes per message byte among n ranks: 2 (n - 1) / n for all_reduce, (n - 1) / n for the other collectives, 1 for
+    send_recv (nccl-tests, doc/PERFORMANCE.md).
+    """
+    share = assumptions()["share"]
+    op, ranks = table.op[rows], np.maximum(table.ranks[rows], 1)
+    reduces = op == OP_CODES["all_reduce"]
+    bus_bytes = np.where(op == OP_CODES["send_recv"], 1.0, (ranks - 1) / ranks * np.where(reduces, 2.0, 1.0))
+    bus = rate.bus * np.where(reduces, 1.0, share["other_collectives_bus"])
     walls = np.zeros((len(Wall), len(ranks)))
     walls[Wall.LAUNCH] = np.where(ranks > 1, rate.base_s + rate.hop_s * (ranks - 1), 0.0)
-    walls[Wall.COMMUNICATION] = np.where(ranks > 1, table.message_bytes[rows] * factor / rate.bus, 0.0)
+    walls[Wall.COMMUNICATION] = np.where(ranks > 1, table.message_bytes[rows] * bus_bytes / bus, 0.0)
     return walls
-
-
-@cache
-def _bus_factors() -> Floats:
-    return np.array([BUS_FACTOR.get(op, 1.0) for op in OPS])
 
 
 def _times(
@@ -137,8 +136,9 @@ def _spread(table: OperatorTable, trust: Ints) -> Floats:
     """(low, middle, high) factors of each row's family, wider where the ceilings are assumed; shape (3, rows)."""
     attention = (table.kind == Kind.ATTENTION) & (table.phase > 0)
     family = np.where(attention, len(Kind) - 1 + table.phase, table.kind)
+    family = np.where((table.kind == Kind.GEMM) & SCALED[table.precision], len(SPREADS) - 1, family)
     factors = _spreads()[:, family]
-    widen = np.where(trust == Trust.DATASHEET, assumptions()["datasheet_widening"], 1.0)
+    widen = np.where(trust == Trust.DATASHEET, assumptions()["widening"]["datasheet"], 1.0)
     factors[0] /= widen
     factors[2] *= widen
     return factors
@@ -146,4 +146,4 @@ def _spread(table: OperatorTable, trust: Ints) -> Floats:
 
 @cache
 def _spreads() -> Floats:
-    return np.array([assumptions()["spread"][family] for family in SPREADS]).T
+    return np.array([assumptions()["spread"][family] for family in SPREADS], float).T

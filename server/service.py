@@ -1,0 +1,143 @@
+"""The services of tilewise.v1: translate, call, translate back. No arithmetic and no gRPC here.
+
+Each method takes a request and returns its answer, or raises a TilewiseError. server/app.py serves them over gRPC;
+the embedded client calls them directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn, TypeVar
+
+from google.protobuf.message import Message
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
+from tilewise.server import batch, translate
+from tilewise.server.predict import predict
+from tilewise.v1 import advisor_service_pb2 as advisor
+from tilewise.v1 import hardware_service_pb2 as hardware
+
+PAGE, LARGEST_PAGE = 100, 1000
+LARGEST_BATCH = 10_000
+Item = TypeVar("Item")
+
+
+def services() -> dict[str, object]:
+    """One object for each service of the contract, by name, over the packaged database."""
+    database = Database.packaged()
+    return {
+        "HardwareService": HardwareService(database),
+        "AdvisorService": AdvisorService(database),
+        "CalibrationService": CalibrationService(),
+    }
+
+
+class HardwareService:
+    """Reads the hardware database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def ListGpus(self, request: hardware.ListGpusRequest) -> hardware.ListGpusResponse:
+        skus, token = page(self._database.skus(), request.page_size, request.page_token)
+        gpus = [translate.gpu_with_peaks(self._database.gpu(sku)) for sku in skus]
+        return hardware.ListGpusResponse(gpus=gpus, next_page_token=token, database_version=self._database.version)
+
+    def GetGpu(self, request: hardware.GetGpuRequest) -> hardware.GetGpuResponse:
+        gpu = self._database.gpu(resource(request.name, "gpus/")[0])
+        return hardware.GetGpuResponse(gpu=translate.gpu_with_facts(gpu), database_version=self._database.version)
+
+    def ListCalibrations(self, request: hardware.ListCalibrationsRequest) -> hardware.ListCalibrationsResponse:
+        sku = resource(request.parent, "gpus/", field="parent")[0]
+        newest_first = sorted(self._database.calibrations(sku), reverse=True)
+        ids, token = page(newest_first, request.page_size, request.page_token)
+        active = self._database.active(sku)
+        found = [translate.calibration(self._database.calibration(sku, id), active) for id in ids]
+        return hardware.ListCalibrationsResponse(calibrations=found, next_page_token=token)
+
+    def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
+        sku, id = resource(request.name, "gpus/", "/calibrations/")
+        found = self._database.calibration(sku, id)
+        whole = translate.calibration_with_card(found, self._database.active(sku))
+        return hardware.GetCalibrationResponse(calibration=whole)
+
+
+class AdvisorService:
+    """Predicts, compares and recommends shapes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
+        gpu = self._database.gpu(required(request.gpu, "gpu"), request.calibration)
+        report = predict(gpu, translate.architecture(request.model), translate.workload(request.workload))
+        return translate.report(report, gpu, request.detail, self._database.version)
+
+    def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
+        if len(request.requests) > LARGEST_BATCH:
+            raise TooLarge(
+                f"{len(request.requests)} requests in a batch; at most {LARGEST_BATCH}",
+                reason="BATCH_TOO_LARGE",
+                field="requests",
+            )
+        return advisor.BatchPredictResponse(results=batch.results(self, self._database, request.requests))
+
+    def Sweep(self, request: Message) -> NoReturn:
+        raise unimplemented("Sweep")
+
+    def Recommend(self, request: Message) -> NoReturn:
+        raise unimplemented("Recommend")
+
+    def Check(self, request: Message) -> NoReturn:
+        raise unimplemented("Check")
+
+
+class CalibrationService:
+    """Takes calibrations in. A later version answers."""
+
+    def UploadCalibration(self, requests: object) -> NoReturn:
+        raise unimplemented("UploadCalibration")
+
+    def ValidateCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("ValidateCalibration")
+
+    def PublishCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("PublishCalibration")
+
+    def RollbackCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("RollbackCalibration")
+
+
+def unimplemented(method: str) -> Unimplemented:
+    message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
+    return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
+
+
+def required(value: str, field: str) -> str:
+    if not value:
+        raise InvalidInput(f"{field} is required", reason="FIELD_REQUIRED", field=field)
+    return value
+
+
+def resource(name: str, *collections: str, field: str = "name") -> list[str]:
+    """The ids in a resource name: resource("gpus/x/calibrations/y", "gpus/", "/calibrations/") is ["x", "y"]."""
+    rest, ids = name, []
+    for collection in reversed(collections):
+        head, separator, id = rest.rpartition(collection)
+        if not separator or not id or (collection == collections[0] and head):
+            form = "".join(f"{each}..." for each in collections)
+            raise InvalidInput(f"{field} {name!r} must have the form {form}", reason="BAD_RESOURCE_NAME", field=field)
+        rest, ids = head, [id, *ids]
+    return ids
+
+
+def page(items: Sequence[Item], size: int, token: str) -> tuple[Sequence[Item], str]:
+    """The items after `token`, and the token of the next page ("" where this is the last)."""
+    if size < 0:
+        raise InvalidInput(f"page_size {size} is negative", reason="BAD_PAGE_SIZE", field="page_size")
+    if token and not token.isdecimal():
+        raise InvalidInput(f"page_token {token!r} is none of ours", reason="BAD_PAGE_TOKEN", field="page_token")
+    first = int(token or 0)
+    last = first + min(size or PAGE, LARGEST_PAGE)
+    return items[first:last], str(last) if last < len(items) else ""

@@ -13,7 +13,7 @@ import numpy as np
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
@@ -109,16 +109,22 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
 
 
 TWO_WAVES = 2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
-NVJET_TILE = 256 * 128  # elements of the tile they mostly choose, where the calibration names no kernel
 
 
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
-    """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,)."""
+    """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,).
+
+    Where no kernel is named, the tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for
+    gradients, 384 wide for a few rows. Operands off 16 bytes get other kernels, without a counter.
+    """
+    if gpu.sku.vendor.lower() != "nvidia":
+        return table.kernels
     gemm = table.kind == Kind.GEMM
-    aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout < 2) | (table.m % 8 == 0))
-    waves = np.where(times.waves > 0, times.waves, table.m * table.n / (NVJET_TILE * gpu.sku.sm_count))
-    cleared = gemm & aligned & (waves > TWO_WAVES) if gpu.sku.vendor.lower() == "nvidia" else np.zeros_like(gemm)
-    return table.kernels + cleared
+    aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
+    tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
+    tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
+    waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
+    return table.kernels + (gemm & aligned & (waves > TWO_WAVES))
 
 
 def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:

@@ -12,7 +12,7 @@ BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator,misc,unused-ignore]
-def evaluate(x_ptr: Any, y_ptr: Any, repeats: Any, FUNCTION: tl.constexpr, BLOCK: tl.constexpr) -> None:
+def evaluate(x_ptr, y_ptr, repeats, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     x = tl.load(x_ptr + offsets)
     for _ in range(repeats):

@@ -11,7 +11,8 @@ from tilewise.server.architecture.model import Architecture, Attention, Block, E
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.emitter import Emitter, Number
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
-from tilewise.server.operators.feedforward import feed_forward, mixture
+from tilewise.server.operators.experts import mixture
+from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.plan import Plan
@@ -96,7 +97,7 @@ def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
         else:
             attend(e, plan, mixer, style, tokens, source)
     if isinstance(block.feed_forward, Experts):
-        mixture(e, plan, block.feed_forward, tokens)
+        mixture(e, plan, block.feed_forward, style, tokens)
     elif block.feed_forward is not None:
         feed_forward(e, plan, block.feed_forward, tokens, input_saved=block.parallel and len(block.norms) == 1)
     _residuals(e, plan, block, tokens, stack.hidden)

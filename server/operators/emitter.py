@@ -109,7 +109,7 @@ class Emitter:
         """One memory-bound kernel over rows x cols, `read` and `written` bytes in all."""
         self.add(
             name, direction, _MEMORY, repeat, op=OP_CODES[op], rows=rows, cols=cols, bytes_read=read,
-            bytes_written=written, kernels=kernels, special=special, flops=flops, executed_flops=flops,
+            bytes_written=written, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
         )  # fmt: skip
 
     def launches(
@@ -149,13 +149,12 @@ class Emitter:
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
         groups: Number = 1,
-        executed_only: bool = False,
     ) -> None:
         """A (batched) matrix product y[m,n]; `widths` are the bytes of an element of x, of w and of y."""
         work = 2.0 * m * n * k * groups
         self.add(
             name, direction, _GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
-            flops=0 if executed_only else work, executed_flops=work, output_bytes=widths[2],
+            flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2],
             bytes_read=groups * k * (widths[0] * m + widths[1] * n), bytes_written=groups * widths[2] * m * n,
         )  # fmt: skip
 
@@ -171,19 +170,17 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
-        executed_only: bool = False,
     ) -> None:
-        """m rows in all, shared by `groups` experts; each expert's matrix is read (or written) once."""
+        """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k
-        weight = groups * (widths[2] if layout == Layout.WEIGHT_GRADIENT else widths[1]) * n * k
-        if layout == Layout.WEIGHT_GRADIENT:
-            read, written = m * (n * widths[0] + k * widths[1]), weight
-        else:
-            read, written = m * k * widths[0] + weight, m * n * widths[2]
+        inputs, output = m * k * widths[0], groups * n * k * widths[1]
+        read, written = inputs + output, m * n * widths[2]
+        if layout == Layout.WEIGHT_GRADIENT:  # k rows in all; every expert has a gradient, hit or not
+            read, written = k * (m * widths[0] + n * widths[1]), groups * m * n * widths[2]
         self.add(
             name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
-            flops=0 if executed_only else work, executed_flops=work, output_bytes=widths[2], bytes_read=read,
-            bytes_written=written,
+            flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2], bytes_read=read,
+            bytes_written=written, kernels=2,
         )  # fmt: skip
 
     def attention(self, name: str, phase: Phase, *, direction: str = "forward", **columns: Number) -> None:

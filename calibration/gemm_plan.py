@@ -182,7 +182,7 @@ def _points(kind: str, dtype: str, target: Target, count: int) -> list[Case]:
     points: list[Case] = []
     for gemm in _take(_shapes(kind, dtype, target, generator, KERNEL_S), count):
         points.append(case_of(gemm, target))
-        if points[-1].sets == SETS_MAX and generator.random() < 0.25:
+        if points[-1].sets == SETS_MAX and generator.random() < 0.08:
             points.append(case_of(gemm, target, sets_max=256))
     return points
 

@@ -80,9 +80,8 @@ class AdvisorService:
         gpu = self._database.gpu(request.gpu, request.calibration)
         workload = workload_of(request.workload)
         architecture = read_with(text_of(request.model), dict(request.model.overrides), request.model.name)
-        report = predict(gpu, architecture, workload)
-        operators = request.detail >= advisor.DETAIL_OPERATORS
-        return report_message(report, gpu, self._database.version, operators=operators)
+        report = predict(gpu, architecture, workload, detailed=request.detail >= advisor.DETAIL_OPERATORS)
+        return report_message(report, gpu, self._database.version)
 
     def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
         if len(request.requests) > LARGEST_BATCH:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Figure
 from tilewise.hwdb.sku import Peak as SkuPeak
@@ -13,6 +12,9 @@ from tilewise.hwdb.times import Trust
 from tilewise.server.messages.enums import TRUSTS
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Peak
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
 
 
 def gpu_message(gpu: Gpu) -> gpu_pb2.Gpu:

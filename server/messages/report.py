@@ -16,8 +16,8 @@ from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
 
 
-def report_message(found: report.Report, gpu: Gpu, version: str, *, operators: bool) -> advisor_service_pb2.PredictResponse:
-    """The whole report; `operators`: whether the operators are answered too."""
+def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
+    """The whole report; operators too where it lists them."""
     calibration = found.calibration
     return advisor_service_pb2.PredictResponse(
         architecture=summary(found),
@@ -25,7 +25,7 @@ def report_message(found: report.Report, gpu: Gpu, version: str, *, operators: b
         gpu=gpu_message(gpu),
         step=step(found.step, calibration),
         layers=[layer(each, found.step.peak, calibration) for each in found.layers],
-        operators=[operator(each, calibration) for each in found.operators] if operators else (),
+        operators=[operator(each, calibration) for each in found.operators],
         memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
         summary=found.headline,
         database_version=version,

@@ -128,7 +128,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
     """Token, position and token-type tables, each where the family has it."""
     hidden = keys["hidden_size"]
     tables = []
-    if keys["vocab_size"] is not None:
+    if keys["vocab_size"] is not None and keys["token_table"]:
         width = hidden if keys["embedding_size"] is None else keys["embedding_size"]
         tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
@@ -158,7 +158,7 @@ def stack(keys: Keys) -> Stack:
         name=keys["role"],
         hidden=hidden,
         blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
-        role=keys["role"] if keys["role"] in ("vision", "audio") else "text",
+        role=keys["stream"],
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
@@ -183,7 +183,8 @@ def decoder_keys(keys: Keys) -> Keys:
         for source, target in _DECODER_SIZES.items()
         if keys[source] is not None
     }
-    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True, "cross_attention": True}
+    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True,
+                               "cross_attention": True, "token_table": not keys["token_table"]}
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
     else:
@@ -200,7 +201,7 @@ _DECODER_SIZES = {
 
 
 def stacks(keys: Keys) -> tuple[Stack, ...]:
-    if keys["role"] in ("vision", "audio") and keys["image_size"] is not None:
+    if keys["image_size"] is not None:
         return (stack(vision_keys(keys)),)
     if keys["encoder_decoder"]:
         return stack(keys), stack(decoder_keys(keys))

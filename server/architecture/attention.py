@@ -26,7 +26,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
-        extra_parameters=product(keys, keys["attention_extra"]),
+        extra_parameters=0 if cross else product(keys, keys["attention_extra"]),
     )
 
 
@@ -81,7 +81,7 @@ def latent(keys: Keys) -> Attention:
         keys["kv_lora_rank"],
         keys["qk_nope_head_dim"],
         keys["qk_rope_head_dim"],
-        keys["v_head_dim"],
+        keys["v_head_dim"] or divide(hidden, heads, "hidden_size", "num_attention_heads"),
     )
     queries, norms = _latent_queries(keys, hidden, heads * (nope + rope))
     return Attention(

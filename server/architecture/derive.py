@@ -18,6 +18,10 @@ def derive(keys: Keys) -> None:
         _derive_heads(keys, keys["num_attention_heads"])
     if keys["intermediate_size"] is None:
         keys["intermediate_size"] = keys["mlp_ratio"] * keys["hidden_size"]
+    if keys["halved_width"]:
+        keys["intermediate_size"] = divide(keys["intermediate_size"], 2, "intermediate_size", "2")
+    if keys["id2label"]:
+        keys["num_labels"] = len(keys["id2label"])
     if keys["block_auto_adjust_ff_dim"]:
         keys["intermediate_size"] = _adjusted_width(keys)
 

@@ -13,7 +13,7 @@ from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
-_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "recurrent": "mamba"}
+_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "deepseek_sparse_attention": "indexed_attention"}
 
 
 def kinds(keys: Keys) -> dict[tuple[str, str], tuple[int, ...]]:

@@ -29,6 +29,7 @@ from tilewise.calibration.protocol import (
     measure,
 )
 from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
+from tilewise.hwdb.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -179,10 +180,8 @@ class Run:
         earlier: dict[str, Any] = json.loads(path.read_text())
         for key in ("sku", "serial", "stack", "script", "level"):
             if earlier.get(key) != about.get(key):
-                raise Unmeasurable(
-                    f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}. "
-                    "Choose another --output"
-                )
+                found = f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}"
+                raise InvalidInput(f"{found}. Choose another --output", reason="OTHER_RUN", field="output")
         keys = {**earlier["keys"], **about["keys"]}
         return {**about, "keys": keys, "started": earlier["started"], "used_s": earlier["used_s"]}
 

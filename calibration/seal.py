@@ -38,6 +38,8 @@ def seal(run: Path, into: Path) -> Calibration:
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
         _write_measurements(draft / "measurements", about["keys"], points, _read(run / "names.csv"), failures)
+        if (run / "choices.npz").exists():
+            shutil.copy(run / "choices.npz", draft / "measurements" / "choices.npz")
         (draft / "card.json").write_bytes(canonical(card(about, points, failures)))
         return settle(draft, into)
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -25,7 +23,6 @@ from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 
-LIBRARIES = ("torch", "triton", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-nccl-cu13")
 FAMILIES_OF_MANY = ("collectives",)
 
 
@@ -91,6 +88,8 @@ def finish(points: Path, into: Path) -> Calibration:
 
 def about(request: Request, goal: Target, level: Level, facts: Facts, production: bool) -> dict[str, Any]:
     """Everything about this run that is not a measurement."""
+    from tilewise.calibration.benchmarks.stack import stack
+
     return {
         "sku": goal.sku,
         "level": level.value,
@@ -103,23 +102,6 @@ def about(request: Request, goal: Target, level: Level, facts: Facts, production
         "ranks": goal.gpus,
         "stack": stack(),
     }
-
-
-def stack() -> dict[str, str]:
-    """Versions of what decides kernels and times."""
-    import torch
-
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in LIBRARIES[1:]:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    versions["cuda"] = str(torch.version.cuda or "")
-    versions["hip"] = str(torch.version.hip or "")
-    if torch.backends.cudnn.is_available():
-        versions["cudnn"] = str(torch.backends.cudnn.version())
-    return {name: version for name, version in versions.items() if version}
 
 
 def _guarded(request: Request, facts: Facts) -> bool:

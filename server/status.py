@@ -19,6 +19,7 @@ from tilewise.hwdb.errors import (
 
 DOMAIN = "tilewise"
 CODES: dict[type[TilewiseError], int] = {
+    TilewiseError: code_pb2.INTERNAL,  # a contradiction in our own data or counts
     InvalidInput: code_pb2.INVALID_ARGUMENT,
     NotFound: code_pb2.NOT_FOUND,
     NotAvailable: code_pb2.FAILED_PRECONDITION,

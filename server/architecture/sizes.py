@@ -75,3 +75,11 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
         return result
     value: Size = keys[size] if isinstance(size, str) else size
     return value
+
+
+def need(keys: Keys, key: str) -> Size:
+    """A size without which the model cannot be built."""
+    value: Size | None = keys[key]
+    if value is None:
+        raise invalid(key, f"{key} is needed and not given")
+    return value

@@ -226,7 +226,7 @@ def _tokens(draw: random.Random, least: int = 1) -> int:
 
 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
-    return round(math.exp(draw.uniform(math.log(low), math.log(high))))
+    return int(round(math.exp(draw.uniform(math.log(low), math.log(high)))))
 
 
 def _oriented(kind: str, tokens: int, out: int, into: int) -> tuple[int, int, int]:

@@ -46,15 +46,35 @@ def calibrate() -> None:
 @option("--only", default="", metavar="FAMILY[,...]", help="Measure these families alone.")
 @option("--list", "list_only", is_flag=True, help="Print the plan and stop.")
 @option("--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever.")
+@option(
+    "--fit/--no-fit",
+    "fit_models",
+    default=True,
+    show_default=True,
+    help="Fit models; `calibrate fit` can do it elsewhere.",
+)
 def run(
-    sku: str, budget: float, output: Path, device: str, only: str, list_only: bool, allow_nonproduction: bool
+    sku: str,
+    budget: float,
+    output: Path,
+    device: str,
+    only: str,
+    list_only: bool,
+    allow_nonproduction: bool,
+    fit_models: bool,
 ) -> None:
     """Measure this machine's GPU within a time budget, and fit the models."""
     from tilewise.calibration import start
 
     families = tuple(name for name in only.split(",") if name)
     request = start.Request(
-        sku=sku, budget_s=budget, output=output, device=device, only=families, allow_nonproduction=allow_nonproduction
+        sku=sku,
+        budget_s=budget,
+        output=output,
+        device=device,
+        only=families,
+        allow_nonproduction=allow_nonproduction,
+        fit=fit_models,
     )
     if list_only:
         click.echo("\n".join(start.listing(request)))

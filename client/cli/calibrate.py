@@ -85,6 +85,28 @@ def run(
 
 
 @calibrate.command()
+@option("--sku", required=True, help="SKU of this GPU.")
+@option("-o", "--output", type=FOLDER, default="calibration", show_default=True, help="The --output of `run`.")
+def counters(sku: str, output: Path) -> None:
+    """Read low-level counters of thirty kernels through ncu or rocprofv3, after `run`; then `finish` again."""
+    from tilewise.calibration.counters import collect
+    from tilewise.calibration.target import target
+    from tilewise.hwdb.database import Database
+
+    database = Database.packaged()
+    click.echo(str(collect(target(database.sku(database.resolve(sku).sku)), output / "points")))
+
+
+@calibrate.command(hidden=True)
+@click.argument("works", type=click.Path(dir_okay=False))
+def counted(works: str) -> None:
+    """What `counters` lets a profiler run."""
+    from tilewise.calibration.benchmarks.counted import run
+
+    run(works)
+
+
+@calibrate.command()
 @click.argument("folder", type=FOLDER)
 @option("-o", "--output", type=FOLDER, help="Where the calibration goes; unset: beside the points.")
 def finish(folder: Path, output: Path | None) -> None:

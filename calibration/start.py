@@ -81,6 +81,7 @@ def start(request: Request) -> Calibration | None:
     run = Run(settings, todo, device, about(request, goal, level, facts, production), time.monotonic() - begin)
     try:
         run.go()
+        device.close()
     except DeviceLost as error:
         message = f"the GPU no longer answers ({error}); what was measured is safe: run the same command again to go on"
         raise NotAvailable(message, reason="DEVICE_LOST", output=points) from error

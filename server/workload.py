@@ -15,6 +15,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "recompute": ("none", "selective", "full"),
     "optimizer": ("adamw", "none"),
     "logits": ("last", "all"),
+    "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
@@ -38,6 +39,7 @@ class Workload:
                 again in the backward, matrix products kept)
     optimizer:  "adamw" (fused, states in the parameters' dtype, as torch makes them) or "none"
     state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
+    cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
 
     Raises InvalidInput with the field's name.
@@ -55,6 +57,7 @@ class Workload:
     state: str = ""
     logits: str = ""
     attention_backend: str = "auto"
+    cache: str = ""
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -62,6 +65,7 @@ class Workload:
             "optimizer": "adamw" if training else "none",
             "state": "sustained" if training else "burst",
             "logits": "all" if training else "last",
+            "cache": "none" if training else "append",
         }
         for name, value in defaults.items():
             if not getattr(self, name):

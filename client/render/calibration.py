@@ -46,7 +46,9 @@ def differences(changes: Sequence[FamilyChange], old: str, new: str) -> str:
     for change in changes:
         counts = [str(change.counts.get(verdict.value, 0)) for verdict in Verdict]
         interval = f"{change.ratio:.4f} ({change.low:.4f} to {change.high:.4f})"
-        rows.append((change.family, change.verdict.value, interval, str(change.points), *counts, str(change.kernels_changed)))
+        rows.append(
+            (change.family, change.verdict.value, interval, str(change.points), *counts, str(change.kernels_changed))
+        )
     head = ("family", "verdict", "time, new / old", "points", *(verdict.value for verdict in Verdict), "other kernel")
     lines = [f"{old} -> {new}", *_table(head, rows)]
     moved = [

@@ -15,11 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import gemm_choice, mlp, regression
-from tilewise.hwdb.kernels.gemm_choice import ELEMENT, OUTPUT, Choice, ChoiceModel, Problem
+from tilewise.hwdb.kernels.gemm_choice import OUTPUT, Choice, ChoiceModel, Problem
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Ints, Layout, OperatorTable
-from tilewise.hwdb.times import State, Times, Trust, Wall
+from tilewise.hwdb.table import Floats, Layout
 
 LAUNCH_S = 2.2e-6  # the smallest graph node
 STEP_BYTES = 128  # one pipeline stage along k: a 128-byte swizzle row

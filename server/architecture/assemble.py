@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm
@@ -55,7 +57,7 @@ def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
         raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; known: {', '.join(_MIXERS)}")
     mixer = _MIXERS[kind](keys)
     side = (_MIXERS[keys["beside"]](keys),) if keys["beside"] else ()
-    cross = (attention.grouped({**keys, "rotary": False}, cross=True),) if keys["cross_attention"] else ()
+    cross = (attention.grouped(keys, cross=True),) if keys["cross_attention"] else ()
     return (mixer, *side, *cross)
 
 
@@ -126,7 +128,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
     """Token, position and token-type tables, each where the family has it."""
     hidden = keys["hidden_size"]
     tables = []
-    if keys["vocab_size"] is not None:
+    if keys["vocab_size"] is not None and keys["token_table"]:
         width = hidden if keys["embedding_size"] is None else keys["embedding_size"]
         tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
@@ -137,6 +139,17 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
     return tuple(tables)
 
 
+def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
+    """Matrices between tables and model where their widths differ."""
+    narrow, hidden = keys["embedding_size"], keys["hidden_size"]
+    if narrow is None or np.all(narrow == hidden):
+        return ()
+    ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
+    bias = keys["projection_bias"]
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+                 for name in keys["embedding_projections"])  # fmt: skip
+
+
 def stack(keys: Keys) -> Stack:
     """One tower: its embeddings, blocks, and what stands before and after them."""
     hidden = keys["hidden_size"]
@@ -145,10 +158,10 @@ def stack(keys: Keys) -> Stack:
         name=keys["role"],
         hidden=hidden,
         blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
-        role=keys["role"] if keys["role"] in ("vision", "audio") else "text",
+        role=keys["stream"],
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),
-        linears=listed(keys, keys["stack_linears"]),
+        linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,
         extra_parameters=product(keys, keys["stack_extra"]),
     )
@@ -170,7 +183,8 @@ def decoder_keys(keys: Keys) -> Keys:
         for source, target in _DECODER_SIZES.items()
         if keys[source] is not None
     }
-    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True, "cross_attention": True}
+    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True,
+                               "cross_attention": True, "token_table": not keys["token_table"]}
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
     else:
@@ -187,7 +201,7 @@ _DECODER_SIZES = {
 
 
 def stacks(keys: Keys) -> tuple[Stack, ...]:
-    if keys["role"] in ("vision", "audio") and keys["image_size"] is not None:
+    if keys["image_size"] is not None:
         return (stack(vision_keys(keys)),)
     if keys["encoder_decoder"]:
         return stack(keys), stack(decoder_keys(keys))

@@ -26,14 +26,14 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
-        extra_parameters=product(keys, keys["attention_extra"]),
+        extra_parameters=0 if cross else product(keys, keys["attention_extra"]),
     )
 
 
 def _projections(keys: Keys, inputs: Size, q: Size, kv: Size) -> tuple[Linear, ...]:
     bias = keys["qkv_bias"]
     out = row("o_proj", q, keys["hidden_size"], keys["out_bias"])
-    if keys["attention_gate"]:
+    if keys["attention_gate"] == "fused":
         q = 2 * q
     if keys["qkv"] == "fused":
         return column("qkv_proj", inputs, q + 2 * kv, bias), out
@@ -42,15 +42,17 @@ def _projections(keys: Keys, inputs: Size, q: Size, kv: Size) -> tuple[Linear, .
         column("q_proj", inputs, q, bias),
         column("k_proj", inputs, kv, k_bias),
         column("v_proj", inputs, kv, bias),
+        *((column("gate_proj", inputs, q),) if keys["attention_gate"] == "separate" else ()),
         out,
     )
 
 
 def _head_norms(keys: Keys, heads: Size, kv_heads: Size, dim: Size) -> tuple[Norm, ...]:
-    kind = "head" if keys["qk_norm"] is True else keys["qk_norm"]
+    kind = keys["qk_norm"]
     if kind == "head":
         return norm(keys, "q_norm", dim, heads), norm(keys, "k_norm", dim, kv_heads)
     if kind == "full":
+        keys = keys if keys["qk_norm_bias"] else {**keys, "norm_bias": False}
         return norm(keys, "q_norm", heads * dim), norm(keys, "k_norm", kv_heads * dim)
     if kind == "unweighted":
         return tuple(
@@ -64,15 +66,12 @@ def rotary_dim(keys: Keys, dim: Size) -> Size:
     if not keys["rotary"]:
         return 0
     if keys["rotary_dim"] is not None:
-        return _size(keys["rotary_dim"])
+        own: Size = keys["rotary_dim"]
+        return own
     factor = keys["partial_rotary_factor"]
     if factor == 1.0:
         return dim
     return np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
-
-
-def _size(value: Size) -> Size:
-    return value
 
 
 def latent(keys: Keys) -> Attention:
@@ -82,7 +81,7 @@ def latent(keys: Keys) -> Attention:
         keys["kv_lora_rank"],
         keys["qk_nope_head_dim"],
         keys["qk_rope_head_dim"],
-        keys["v_head_dim"],
+        keys["v_head_dim"] or divide(hidden, heads, "hidden_size", "num_attention_heads"),
     )
     queries, norms = _latent_queries(keys, hidden, heads * (nope + rope))
     return Attention(

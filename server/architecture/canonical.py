@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+
+from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
-from tilewise.server.architecture.sizes import Keys, check_size, divide, invalid
+from tilewise.server.architecture.sizes import Keys, check_size, invalid
 
 
 def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Any]) -> Keys:
@@ -27,7 +29,10 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, An
     for key, value in overrides.items():
         for target in _overridden(key, family):
             keys[target] = _checked(key, value, target, family)
-    _derive_heads(keys)
+    for conditions, values in family.when:
+        if all(keys[key] == value for key, value in conditions.items()):
+            keys.update(values)
+    derive(keys)
     return keys
 
 
@@ -39,7 +44,7 @@ def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Ite
             yield key, value
         elif key in family.nested and isinstance(value, dict):
             yield from _understood(value, family, f"{key}.")
-        elif key not in family.ignored and not is_harmless(key):
+        elif key not in family.ignored and not (is_harmless(key) or is_harmless(name)):
             _reject_unknown(key, value, family)
 
 
@@ -76,8 +81,10 @@ def _overridden(key: str, family: Family) -> tuple[str, ...]:
 def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     """`value` if it is of the kind its default is; sizes are bounded."""
     default = family.values.get(target)
-    if value is None:
-        return None
+    if target == "period" and isinstance(value, str) and value:
+        value = len(value)  # EXAONE 4 spells it: "LLLG" is three local layers, then a global one
+    if value is None or (default is None and value == "auto"):
+        return _absent(key, target, default)
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) is int):
         return check_size(key, value, _least(target))
     wanted = {bool: bool, str: str, list: list, float: (int, float)}.get(type(default), object)
@@ -86,24 +93,18 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     return value
 
 
+def _absent(key: str, target: str, default: Any) -> Any:
+    """What an explicit null means: "no" for a switch, "derive it" where that is defined, else an error."""
+    if default is None or isinstance(default, list | float) or target in key_rules().nullable:
+        return default if isinstance(default, list | float) else None
+    if isinstance(default, bool | str):
+        return False if isinstance(default, bool) else default
+    raise invalid(key, f"{key} is null; a whole number is needed")
+
+
 def _least(target: str) -> int:
     rules = key_rules()
     return -1 if target in rules.may_be_negative else 0 if target in rules.may_be_zero else 1
 
 
 _KINDS = {bool: "true or false", str: "text", list: "a list", float: "a number"}
-
-
-def _derive_heads(keys: Keys) -> None:
-    """What absent head sizes mean, and that they divide."""
-    heads = keys.get("num_attention_heads")
-    if heads is None:
-        return
-    if keys["num_key_value_heads"] is None:
-        keys["num_key_value_heads"] = heads
-    elif not keys["latent"]:
-        divide(heads, keys["num_key_value_heads"], "num_attention_heads", "num_key_value_heads")
-    if keys["head_dim"] is None:
-        keys["head_dim"] = divide(keys["hidden_size"], heads, "hidden_size", "num_attention_heads")
-    if keys["intermediate_size"] is None:
-        keys["intermediate_size"] = 4 * keys["hidden_size"]

@@ -106,7 +106,7 @@ def _add_mixer(parts: dict[str, Size], mixer: Mixer) -> None:
     if isinstance(mixer, Attention):
         _add(parts, part, mixer.heads if mixer.sinks else 0)
         if mixer.indexer is not None:
-            _add(parts, part, parameters(mixer.indexer.projections))
+            _add(parts, part, parameters(mixer.indexer.projections) + mixer.indexer.extra_parameters)
             _add(parts, "norm", parameters(mixer.indexer.norms))
 
 
@@ -123,5 +123,5 @@ def _add_feed_forward(parts: dict[str, Size], feed: FeedForward | None) -> Size:
     if feed.shared is not None:
         _add(parts, "shared_experts", parameters(feed.shared.projections))
     if feed.shared_gate is not None:
-        _add(parts, "router", feed.shared_gate.parameters)
+        _add(parts, "shared_experts", feed.shared_gate.parameters)
     return one * (feed.count - feed.top_k)

@@ -27,6 +27,7 @@ class Family:
     keys:    the config's name of a key -> the canonical names it sets
     nested:  names of sub-tables whose keys are read as "table.key"
     ignored: keys of this family that do not change the shape
+    when:    (conditions, values): values that hold where every named key has the given value, applied in order
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
     heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
     """
@@ -36,6 +37,7 @@ class Family:
     keys: dict[str, tuple[str, ...]]
     nested: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
 
@@ -76,6 +78,7 @@ def _load(name: str) -> Family:
         keys={**kept, **own, **aliases},
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
+        when=base.when + tuple((rule["if"], rule["set"]) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
         heads={**base.heads, **table.get("heads", {})},
     )
@@ -91,6 +94,7 @@ class KeyRules:
     structural: re.Pattern[str]
     limits: dict[str, int]
     may_be_zero: frozenset[str]
+    nullable: frozenset[str]
     may_be_negative: frozenset[str]
     signatures: dict[str, list[str]]
     foreign: dict[str, list[str]]
@@ -106,6 +110,7 @@ def key_rules() -> KeyRules:
         structural=re.compile("|".join(table["structural"])),
         limits=table["limits"],
         may_be_zero=frozenset(table["may_be_zero"]),
+        nullable=frozenset(table["nullable"]),
         may_be_negative=frozenset(table["may_be_negative"]),
         signatures=table["signatures"],
         foreign=table["foreign"],

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Experts, Linear, Mlp, Norm, Size
-from tilewise.server.architecture.sizes import Keys, invalid, product
+from tilewise.server.architecture.sizes import Keys, invalid, need, product
 
 
 def matrices(keys: Keys, hidden: Size, width: Size, bias: bool, gate_up: str) -> tuple[Linear, ...]:
@@ -32,11 +32,12 @@ def dense(keys: Keys, width: Size) -> Mlp:
 
 def experts(keys: Keys) -> Experts | Mlp:
     """Routed experts, with the shared ones as one wider feed-forward beside them; no experts at all: the shared one."""
-    count, width, top_k = keys["num_experts"], keys["moe_intermediate_size"], keys["num_experts_per_tok"]
-    width = keys["intermediate_size"] if width is None else width
+    count = need(keys, "num_experts")
+    width: Size = keys["intermediate_size"] if keys["moe_intermediate_size"] is None else keys["moe_intermediate_size"]
     shared_width = _shared_width(keys, width)
     if isinstance(count, int) and count == 0:
         return dense(keys, shared_width)
+    top_k = need(keys, "num_experts_per_tok")
     if np.any(top_k > count):
         raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than the {count} experts there are")
     hidden = keys["hidden_size"]

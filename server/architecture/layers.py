@@ -13,7 +13,7 @@ from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
-_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "recurrent": "mamba"}
+_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "deepseek_sparse_attention": "indexed_attention"}
 
 
 def kinds(keys: Keys) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -91,6 +91,8 @@ def _period(keys: Keys, depth: int) -> Sequence[str]:
     period, special, other = keys["period"], keys["period_mixer"], keys["other_mixer"]
     if other == SLIDING and not _is_set(keys["sliding_window"]):
         other = FULL
+    if special == other:
+        return [other] * depth
     if not isinstance(period, int):
         raise invalid("period", f"the period of the layers must be a whole number, not {str(period)[:40]!r}")
     at = keys["period_offset"] % period

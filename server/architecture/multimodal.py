@@ -32,7 +32,7 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
     return replace(
         text,
         stacks=(*towers, *text.stacks),
-        extra_parameters=text.extra_parameters + product(wrapper, wrapper["model_extra"]),
+        extra_parameters=text.extra_parameters + product({**wrapper, "text_hidden_size": text.hidden}, wrapper["model_extra"]),
         notes=(f"{text_family.name} is the text part of {table.name}; its towers are reported apart",),
     )
 

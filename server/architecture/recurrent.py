@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Linear, Norm, Recurrent, Size
-from tilewise.server.architecture.sizes import Keys, invalid
+from tilewise.server.architecture.sizes import Keys, divide, invalid, need
 
 
 def mamba1(keys: Keys) -> Recurrent:
@@ -14,7 +14,7 @@ def mamba1(keys: Keys) -> Recurrent:
     hidden, state, kernel = keys["hidden_size"], keys["mamba_d_state"], keys["mamba_d_conv"]
     inner, heads = keys["mamba_expand"] * hidden, keys["mamba_scan_heads"]
     rank = keys["mamba_dt_rank"]
-    rank = -(-hidden // 16) if rank in (None, "auto") else rank  # ceil(hidden / 16), as in every Mamba config class
+    rank = -(-hidden // 16) if rank is None else rank  # ceil(hidden / 16), as in every Mamba config class
     bias = keys["mamba_proj_bias"]
     norms: tuple[Norm, ...] = ()
     if keys["mamba_inner_norms"]:
@@ -42,10 +42,9 @@ def mamba1(keys: Keys) -> Recurrent:
 def mamba2(keys: Keys) -> Recurrent:
     """State-space duality with scalar decay a head (arXiv 2405.21060)."""
     hidden, state, kernel = keys["hidden_size"], keys["mamba_d_state"], keys["mamba_d_conv"]
-    heads, dim, groups = keys["mamba_n_heads"], keys["mamba_d_head"], keys["mamba_n_groups"]
+    heads, groups = keys["mamba_n_heads"], keys["mamba_n_groups"]
     inner = _inner_width(keys, heads)
-    if dim in (None, "auto"):
-        dim = inner // heads
+    dim = divide(inner, heads, "the width of the scan", "mamba_n_heads")
     channels = inner + 2 * groups * state
     bias = keys["mamba_proj_bias"]
     return Recurrent(
@@ -75,7 +74,7 @@ def _inner_width(keys: Keys, heads: Size) -> Size:
     if keys["mamba_inner"] == "heads":
         product: Size = heads * dim
         return product
-    if dim not in (None, "auto") and np.any(heads * dim != expanded):
+    if dim is not None and np.any(heads * dim != expanded):
         raise invalid("mamba_n_heads", f"mamba heads {heads} times head size {dim} is not expand * hidden {expanded}")
     return expanded
 
@@ -83,8 +82,8 @@ def _inner_width(keys: Keys, heads: Size) -> Size:
 def gated_delta(keys: Keys) -> Recurrent:
     """Gated delta rule (arXiv 2412.06464) as in Qwen3-Next: heads of keys shared by groups of value heads."""
     hidden, kernel = keys["hidden_size"], keys["linear_conv_kernel_dim"]
-    k_heads, v_heads = keys["linear_num_key_heads"], keys["linear_num_value_heads"]
-    k_dim, v_dim = keys["linear_key_head_dim"], keys["linear_value_head_dim"]
+    k_heads, v_heads = need(keys, "linear_num_key_heads"), need(keys, "linear_num_value_heads")
+    k_dim, v_dim = need(keys, "linear_key_head_dim"), need(keys, "linear_value_head_dim")
     key, value = k_heads * k_dim, v_heads * v_dim
     channels = 2 * key + value
     return Recurrent(

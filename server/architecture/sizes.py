@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.families import key_rules
 from tilewise.server.architecture.model import Size
@@ -74,4 +75,12 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
             result = result * product(keys, factor)
         return result
     value: Size = keys[size] if isinstance(size, str) else size
+    return value
+
+
+def need(keys: Keys, key: str) -> Size:
+    """A size without which the model cannot be built."""
+    value: Size | None = keys[key]
+    if value is None:
+        raise invalid(key, f"{key} is needed and not given")
     return value

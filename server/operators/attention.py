@@ -95,30 +95,41 @@ def _heads(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
 
 def _project_inputs(e: Emitter, plan: Plan, att: Attention, variant: Variant, heads: Heads, input_saved: bool) -> None:
     inputs = att.projections[:-1]
+    keep = not input_saved and not plan.selective
     if att.latent is not None:
         _project_latent(e, plan, att, att.latent, inputs, heads, variant)
-        return
-    wide = len(inputs) == 1
-    if wide:
-        outputs: list[Number | None] = [heads.q * heads.dim + heads.kv * (heads.dim + heads.dim_v)]
-    else:
-        outputs = [heads.q * heads.dim, heads.kv * heads.dim, heads.kv * heads.dim_v]
-    keep = not input_saved and not plan.selective
-    if att.cross and not wide:
-        project(e, plan, inputs[:1], heads.tokens, outputs=outputs[:1], save_input=keep)
+    elif att.cross and len(inputs) == 3:
+        project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
-            project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs[1:], save_input=keep)
-        return
-    project(e, plan, inputs, heads.tokens, outputs=outputs, save_input=keep)
-    _regroup(e, plan, variant, heads, wide)
-    for n in att.norms:
-        elements = heads.q * heads.dim if n.name.startswith("q") else heads.kv * heads.dim
-        norm(e, plan, n, heads.tokens * elements // n.width, variant=variant.norm if n.kind == "rms" else "")
+            project(e, plan, inputs[1:], heads.kv_tokens, outputs=_outputs(plan, att, inputs[1:]), save_input=keep)
+    elif len(inputs) in (1, 3) and not att.compression:
+        project(e, plan, inputs, heads.tokens, outputs=_outputs(plan, att, inputs), save_input=keep)
+        _regroup(e, plan, att, variant, heads, len(inputs) == 1)
+    else:  # a chain of low-rank projections
+        for linear in inputs:
+            project(e, plan, (linear,), heads.tokens, save_input=keep)
+    if att.latent is None:
+        for n in att.norms:
+            norm(e, plan, n, heads.tokens, variant=variant.norm if n.kind == "rms" and n.weight else "")
 
 
-def _regroup(e: Emitter, plan: Plan, variant: Variant, heads: Heads, wide: bool) -> None:
+def _outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
+    """Local output widths; with more ranks than kv heads each rank still holds one whole key and value head."""
+    if plan.tp == 1 or np.all(np.asarray(att.kv_heads) % plan.tp == 0):
+        return [None] * len(inputs)
+    extra = np.maximum(att.kv_heads // plan.tp, 1)[()]
+    if len(inputs) == 1:
+        return [att.heads // plan.tp * att.head_dim + extra * (att.head_dim + att.head_dim_v)]
+    return [extra * att.head_dim if linear.name[0] in "kv" else None for linear in inputs]
+
+
+def _regroup(e: Emitter, plan: Plan, att: Attention, variant: Variant, heads: Heads, wide: bool) -> None:
     """Backward copies that bring the gradients of q, k, v back into the layout of their matrices."""
-    if not (plan.train and e.keep) or plan.fused:
+    if not (plan.train and e.keep):
+        return
+    if wide and np.any(np.asarray(att.rope_dim) > 0):  # v is a view that keeps the whole q/k/v product
+        e.save(heads.tokens * (heads.q + heads.kv) * heads.dim * plan.width)
+    if plan.fused:
         return
     q, kv = heads.q * heads.dim, heads.kv * heads.dim
     everything = q + kv + heads.kv * heads.dim_v

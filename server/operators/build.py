@@ -11,7 +11,8 @@ from tilewise.server.architecture.model import Architecture, Attention, Block, E
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.emitter import Emitter, Number
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
-from tilewise.server.operators.feedforward import feed_forward, mixture
+from tilewise.server.operators.experts import mixture
+from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.plan import Plan
@@ -60,9 +61,11 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
     for block in stack.blocks:
         _block(e, plan, stack, block, style, tokens, source)
     for n in stack.norms:
-        rows = tokens if plan.train or stack.role != "text" else tokens
         with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
-            norm(e, plan, n, rows, variant=style.norm if n.kind == "rms" else "")
+            norm(e, plan, n, tokens, variant=style.norm if n.kind == "rms" else "")
+    for linear in stack.projector:
+        with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
+            project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
 
 
 def _rope_dim(stack: Stack) -> Number:
@@ -73,8 +76,8 @@ def _rope_dim(stack: Stack) -> Number:
 
 def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
     """One layer, as often as it repeats; under full recompute once more, keeping its input alone."""
-    name = f"{stack.name}.{_span(block.layers)}"
-    with e.scope(layer=name, count=len(block.layers)):
+    name = e.block_label(stack.name, block.layers)
+    with e.scope(layer=name, count=block.count):
         _layer(e, plan, stack, block, style, tokens, source)
         if plan.workload.recompute == "full":
             e.live[name] = e.saved[name]
@@ -94,7 +97,7 @@ def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
         else:
             attend(e, plan, mixer, style, tokens, source)
     if isinstance(block.feed_forward, Experts):
-        mixture(e, plan, block.feed_forward, tokens)
+        mixture(e, plan, block.feed_forward, style, tokens)
     elif block.feed_forward is not None:
         feed_forward(e, plan, block.feed_forward, tokens, input_saved=block.parallel and len(block.norms) == 1)
     _residuals(e, plan, block, tokens, stack.hidden)
@@ -108,7 +111,8 @@ def _norms(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number)
     for alike in groups.values():
         first = alike[0] if len(alike) == 1 else _named(alike)
         kind = style.norm if first.kind == "rms" and first.weight else ""
-        norm(e, plan, first, tokens, variant=kind, repeat=len(alike))
+        shared = block.parallel and first.kind == "layer"  # both keep the one stream they read
+        norm(e, plan, first, tokens, variant=kind, repeat=len(alike), saves=1 if shared else len(alike))
 
 
 def _named(alike: Iterable[Norm]) -> Norm:
@@ -123,15 +127,3 @@ def _residuals(e: Emitter, plan: Plan, block: Block, tokens: Number, hidden: Num
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
         accumulate(e, plan, tokens, hidden, branches)
-
-
-def _span(layers: tuple[int, ...]) -> str:
-    """"0-31" for consecutive layers, "0,2,4..30" for others."""
-    first, last = layers[0], layers[-1]
-    if len(layers) == 1:
-        return str(first)
-    if last - first + 1 == len(layers):
-        return f"{first}-{last}"
-    return f"{first},{layers[1]}..{last}"
-
-

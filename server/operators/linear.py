@@ -46,7 +46,8 @@ def norm(e: Emitter, plan: Plan, norm: Norm, tokens: Number, *, variant: str = "
     """A normalisation of `tokens` rows (repeat: identical ones; saves: how many keep an input of their own)."""
     kind = variant or ("rms_plain" if norm.kind == "rms" and not norm.weight else norm.kind)
     with e.scope(part="norm"):
-        operation(e, plan, norm.name, NORMS[kind][plan.fused], tokens, norm.width, repeat=repeat, saves=saves * repeat)
+        rows = tokens * norm.heads
+        operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
 
 
 def shard(linear: Linear, tp: int) -> tuple[Number, Number]:

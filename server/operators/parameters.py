@@ -36,13 +36,13 @@ def stack_parameters(stack: Stack, tp: int = 1) -> Size:
     total: Size = stack.extra_parameters
     for table in stack.embeddings:
         total = total + (table.parameters // tp if table.kind == "token" else table.parameters)
-    for linear in stack.linears:
+    for linear in (*stack.linears, *stack.projector):
         total = total + _linear(linear, tp)
     for n in stack.norms:
         total = total + n.parameters
     for block in stack.blocks:
         if not block.shared_weights:
-            total = total + len(block.layers) * block_parameters(block, tp)
+            total = total + block.count * block_parameters(block, tp)
     return total
 
 
@@ -77,7 +77,7 @@ def _mixer(mixer: Mixer, tp: int) -> Size:
         if mixer.sinks:
             total = total + mixer.heads
         if mixer.indexer is not None:
-            total = total + sum(_plain(mixer.indexer.projections, mixer.indexer.norms, tp))
+            total = total + sum(_plain(mixer.indexer.projections, mixer.indexer.norms, tp)) + mixer.indexer.extra_parameters
     elif isinstance(mixer, Recurrent):
         total = total + mixer.conv_channels * (mixer.conv_kernel + int(mixer.conv_bias)) // tp
     return total
@@ -97,3 +97,22 @@ def _experts(moe: Experts, tp: int) -> Size:
     if moe.shared_gate is not None:
         total = total + _linear(moe.shared_gate, tp)
     return total
+
+
+def quantizable_parameters(arch: Architecture, tp: int = 1) -> Size:
+    """Weights of the linear layers that run in the workload's format: all but router, embeddings, norms and lm_head."""
+    total: Size = 0
+    for stack in arch.stacks:
+        for block in stack.blocks:
+            if not block.shared_weights:
+                total = total + block.count * _quantizable(block, tp)
+    return total
+
+
+def _quantizable(block: Block, tp: int) -> Size:
+    total: Size = sum(_linear(p, tp) for mixer in block.mixers for p in mixer.projections)
+    layer = block.feed_forward
+    if isinstance(layer, Experts):
+        total = total + layer.count * sum(_linear(linear, tp) for linear in layer.expert)
+        layer = layer.shared
+    return total + (sum(_linear(linear, tp) for linear in layer.projections) if layer is not None else 0)

@@ -35,9 +35,9 @@ def recur(e: Emitter, plan: Plan, mixer: Recurrent, tokens: Number) -> None:
     inner = mixer.inner // plan.tp
     with e.scope(part="mixer"):
         project(e, plan, first, tokens, save_input=not plan.selective)
-        if mixer.conv_kernel is not None:
-            _convolve(e, plan, mixer, tokens)
-        _scan(e, plan, mixer, tokens, inner)
+        _convolve(e, plan, mixer, tokens)
+        if mixer.kind != "short_conv":
+            _scan(e, plan, mixer, tokens, inner)
         for n in mixer.norms:
             norm(e, plan, n, tokens)
         operation(e, plan, "gate", ACTIVATIONS["silu"], tokens, inner)

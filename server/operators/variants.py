@@ -12,13 +12,16 @@ class Variant:
                  transposes) or "slice" (its backward fills and adds)
     joins_rope:  concatenates the rotated and the untouched part even where the whole head rotates
     scales_embedding: multiplies the embedding by a constant
-    mask_at_window:   builds an attention mask as soon as the sequence reaches the window
+    renormalises:  divides the chosen experts' weights by their sum
+    combines_fp32: keeps the routing weights, and so the weighted rows, in fp32
     """
 
     norm: str = ""
     fused_qkv: str = "slice"
     joins_rope: bool = False
     scales_embedding: bool = False
+    renormalises: bool = True
+    combines_fp32: bool = False
 
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
@@ -31,6 +34,9 @@ VARIANTS: dict[str, Variant] = {
     "qwen3_next": Variant(norm="rms_shifted"),
     "gpt_neox": Variant(fused_qkv="chunk"),
     "phi3": Variant(joins_rope=True),
+    "mixtral": Variant(combines_fp32=True),
+    "olmoe": Variant(renormalises=False),
+    "qwen2_moe": Variant(renormalises=False),
 }
 
 

@@ -129,7 +129,7 @@ BAD_CONFIGS = {
     "empty file": ("", "empty"),
     "truncated JSON": (llama()[:100], "no valid JSON"),
     "10 MB JSON": (json.dumps({"model_type": "llama", "x": "y" * 10_000_000}), "4 MiB"),
-    "a list": ("[1, 2]", "not an object"),
+    "a list": ("[1, 2]", "an object is needed"),
     "deep nesting": ("[" * 100_000, "nested too deeply"),
     "heads not dividing hidden": (llama(num_attention_heads=30), "30"),
     "negative size": (llama(hidden_size=-4096), "-4096"),

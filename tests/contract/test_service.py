@@ -43,7 +43,7 @@ def channel() -> Iterator[grpc.Channel]:
     server.stop(None).wait()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not TilewiseError], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_status_and_comes_back_from_it(kind: type[TilewiseError]) -> None:
     error = kind("what; allowed; nearest", reason="SOME_REASON", field="workload.batch", gpu="x", count=3)
     status = to_status(error)
@@ -129,7 +129,7 @@ def test_what_is_required_is_asked_for() -> None:
     with TilewiseClient() as client:
         for request, field in (
             (advisor.PredictRequest(), "gpu"),
-            (advisor.PredictRequest(gpu="mi300x"), "model"),
+            (advisor.PredictRequest(gpu="mi300x", workload=asked().workload), "model"),
             (advisor.PredictRequest(gpu="mi300x", model={"config_json": LLAMA}), "workload.phase"),
         ):
             with pytest.raises(InvalidInput) as caught:

@@ -87,6 +87,10 @@ OPS: tuple[str, ...] = (
     "reduce_scatter",
     "all_to_all",
     "send_recv",
+    # what eager frameworks launch besides: slower per byte than their plain twins, so measured apart
+    "pointwise_strided",  # elementwise over a transposed or broadcast operand: bound by index arithmetic, not by bytes
+    "cat",  # concatenation along an inner dimension
+    "reduce_columns",  # sum over rows: bias and norm-weight gradients
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,3 +79,25 @@ class Times:
     @property
     def refused(self) -> NDArray[np.bool_]:
         return self.refusal >= 0
+
+
+COLUMNS: dict[str, type] = {
+    field.name: (np.float64 if "Floats" in str(field.type) else np.int64)
+    for field in fields(Times)
+    if field.name not in ("kernel_names", "refusals")
+}
+
+
+def merge(length: int, parts: Sequence[tuple[Ints, Times]]) -> Times:
+    """One Times of `length` rows from (row indices, Times of those rows); the parts cover every row once."""
+    columns: dict[str, NDArray[Any]] = {name: np.empty(length, dtype) for name, dtype in COLUMNS.items()}
+    kernel_names: tuple[str, ...] = ()
+    refusals: tuple[str, ...] = ()
+    for rows, times in parts:
+        for name, column in columns.items():
+            column[rows] = getattr(times, name)
+        columns["kernel"][rows] += np.where(times.kernel >= 0, len(kernel_names), 0)
+        columns["refusal"][rows] += np.where(times.refusal >= 0, len(refusals), 0)
+        kernel_names += times.kernel_names
+        refusals += times.refusals
+    return Times(**columns, kernel_names=kernel_names, refusals=refusals)

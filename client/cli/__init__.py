@@ -1,0 +1,76 @@
+"""The command line. Every command lives in a module of its own and is imported only when it runs.
+
+Exit codes: 0 done; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug);
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+# name: (where the click command is, what `tilewise --help` says about it)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
+    "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
+    "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
+    "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
+    "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
+    "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group that lists its commands without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short_help) for name, (_, short_help) in COMMANDS.items()])
+
+
+def print_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if not wanted:
+        return
+    import tilewise
+    from tilewise.client.render.data import SCHEMA_VERSION
+    from tilewise.hwdb.database import Database
+
+    click.echo(f"tilewise {tilewise.__version__}, database {Database.packaged().version}, schema {SCHEMA_VERSION}")
+    ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.option(
+    "--version", is_flag=True, expose_value=False, is_eager=True, callback=print_version, help="Print versions."
+)
+@click.option("--debug", is_flag=True, envvar="TILEWISE_DEBUG", help="Show the traceback of an error.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """How fast a model's shape will run on a production GPU, before the model exists."""
+    ctx.obj = {"debug": debug}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code; an error is one line, and a hint where there is one."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    try:
+        code = cli.main(arguments, prog_name="tilewise", standalone_mode=False)
+    except Exception as error:
+        if "--debug" in arguments and not isinstance(error, click.ClickException | click.Abort):
+            raise
+        from tilewise.client.cli.failure import report
+
+        code = report(error)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture import count, read_with
 

@@ -5,6 +5,7 @@ import tomllib
 from importlib.resources import files
 
 import pytest
+
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture import count, read
 from tilewise.server.architecture.families import family, key_rules, names

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+
 from tilewise.server.architecture import count, read
 from tilewise.server.architecture.model import Attention, Experts, Mlp, Recurrent
 

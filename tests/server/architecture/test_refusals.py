@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge
 from tilewise.server.architecture import count, read
 

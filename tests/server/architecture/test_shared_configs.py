@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture import Architecture, count, read
 from tilewise.server.architecture.model import Attention, Experts, Mlp

@@ -1,0 +1,129 @@
+"""Fit the models of every family, and judge them on the points that were never fitted.
+
+A model module is tilewise.hwdb.kernels.<name> with
+
+    MEASURED: tuple[str, ...]       measurement families that it stands on (default: its own name)
+    from_calibration(calibration: Calibration, sku: Sku) -> Mapping[str, NDArray | JSON value]
+        the model, fitted to the rows whose `held` is False; what is no array goes into the .json
+    table(measurements: Mapping[str, Measurements]) -> OperatorTable
+        one row a point, families in MEASURED's order; without it a model is fitted but not judged
+    predict(table, model, sku, state) -> Times
+
+The held-out error goes through `predict`, as an answer does.
+"""
+
+from __future__ import annotations
+
+import importlib
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from tilewise.calibration.seal import settle
+from tilewise.hwdb.calibration import Calibration, Measurements, canonical
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import OPS, OperatorTable
+from tilewise.hwdb.times import State
+
+MODELS = ("gemm", "grouped_gemm", "attention", "memory", "collective", "launch", "power")
+
+
+def fit(calibration: Calibration, into: Path) -> Calibration:
+    """The calibration with models fitted anew, as a calibration of its own in `into`; the measurements are the same."""
+    if calibration.sku not in Database.packaged().skus():
+        return calibration  # a rehearsal on a CPU: there is nothing to model
+    sku = Database.packaged().sku(calibration.sku)
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=into) as name:
+        draft = Path(name)
+        shutil.copytree(calibration.folder, draft, dirs_exist_ok=True)
+        shutil.rmtree(draft / "models", ignore_errors=True)
+        (draft / "models").mkdir()
+        notes: dict[str, str] = {}
+        errors: list[dict[str, Any]] = []
+        for model in MODELS:
+            notes[model] = _fit_one(model, calibration, sku, draft, errors)
+        card = {**calibration.card, "models": notes, "held_out": errors}
+        (draft / "card.json").write_bytes(canonical(card))
+        return settle(draft, into)
+
+
+def _fit_one(name: str, calibration: Calibration, sku: Sku, draft: Path, errors: list[dict[str, Any]]) -> str:
+    """Fit one model and append its errors; returns the note for the card."""
+    module = _module(name)
+    if module is None:
+        return "no model in this version"
+    families = [family for family in getattr(module, "MEASURED", (name,)) if family in calibration.families()]
+    if not families:
+        return "not measured"
+    model = dict(module.from_calibration(calibration, sku))
+    arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
+    plain = {key: value for key, value in model.items() if key not in arrays}
+    if arrays:
+        np.savez_compressed(draft / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    if plain:
+        (draft / "models" / f"{name}.json").write_bytes(canonical(plain))
+    if hasattr(module, "table"):
+        errors += _errors(
+            name, module, model, {family: _judged(calibration.measurements(family)) for family in families}, sku
+        )
+    return "fitted"
+
+
+def _module(name: str) -> ModuleType | None:
+    full = f"tilewise.hwdb.kernels.{name}"
+    try:
+        module = importlib.import_module(full)
+    except ModuleNotFoundError as error:
+        if error.name != full:
+            raise
+        return None
+    return module if hasattr(module, "from_calibration") else None
+
+
+def _judged(columns: Measurements) -> Measurements:
+    """The burst points that were held out."""
+    rows = columns["held"] & (columns["state"] == "burst")
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def _errors(
+    name: str, module: ModuleType, model: Mapping[str, Any], apart: Mapping[str, Measurements], sku: Sku
+) -> list[dict[str, Any]]:
+    """Held-out error of a model: all points together, then by number format or operator."""
+    table: OperatorTable = module.table(apart)
+    measured = np.concatenate([columns["time_us"] for columns in apart.values()]) * 1e-6
+    times = module.predict(table, model, sku, State.BURST)
+    answered = np.isfinite(times.time_s)
+    ratio = times.time_s / measured
+    covered = (times.low_s <= measured) & (measured <= times.high_s)
+    groups = np.array([_group(table, row) for row in range(len(table))])
+    found = []
+    for group in ("all", *sorted(set(groups))):
+        rows = answered & ((groups == group) | (group == "all"))
+        if rows.any():
+            error = np.abs(ratio[rows] - 1)
+            found.append(
+                {
+                    "family": name,
+                    "group": group,
+                    "points": int(rows.sum()),
+                    "refused": int((~answered & ((groups == group) | (group == "all"))).sum()),
+                    "mean_error": round(float(error.mean()), 5),
+                    "p90_error": round(float(np.quantile(error, 0.9)), 5),
+                    "bias": round(float(np.median(ratio[rows]) - 1), 5),
+                    "interval_coverage": round(float(covered[rows].mean()), 4),
+                }
+            )
+    return found
+
+
+def _group(table: OperatorTable, row: int) -> str:
+    return OPS[table.op[row]] or Precision(int(table.precision[row])).name.lower()

@@ -1,0 +1,49 @@
+"""What the command line says and returns when something goes wrong."""
+
+from __future__ import annotations
+
+import click
+
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseError, TooLarge
+
+USAGE, NOT_EVALUATED, INTERRUPTED = 2, 3, 130
+# The question has to change: bad input. Every other TilewiseError means that a good question could not be evaluated.
+BAD_INPUT = (InvalidInput, NotFound, NotAvailable, TooLarge)
+
+
+def report(error: Exception) -> int:
+    """Print `error` as one line on stderr, with a hint where there is one, and return the exit code."""
+    message, hint, code = describe(error)
+    click.echo(f"error: {' '.join(message.split())}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+    return code
+
+
+def describe(error: Exception) -> tuple[str, str, int]:
+    """Message, hint ("" where there is none) and exit code of an error."""
+    if isinstance(error, TilewiseError):
+        return error.message, hint_of(error), USAGE if isinstance(error, BAD_INPUT) else NOT_EVALUATED
+    if isinstance(error, click.Abort):
+        return "interrupted", "", INTERRUPTED
+    if isinstance(error, click.exceptions.NoSuchOption | click.exceptions.NoSuchCommand):
+        return error.format_message(), usage_hint(error), USAGE
+    if isinstance(error, click.UsageError):
+        return error.format_message(), usage_hint(error), USAGE
+    if isinstance(error, click.ClickException):
+        return error.format_message(), "", USAGE
+    if isinstance(error, OSError):
+        return f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}", "", USAGE
+    return f"{type(error).__name__}: {error}", "this is a bug; --debug before the command shows where", NOT_EVALUATED
+
+
+def hint_of(error: TilewiseError) -> str:
+    from tilewise.client.cli.explain import entries
+
+    if "hint" in error.metadata:
+        return error.metadata["hint"]
+    return f"`tilewise explain {error.reason}` tells more" if error.reason in entries() else ""
+
+
+def usage_hint(error: click.UsageError) -> str:
+    return f"`{error.ctx.command_path} --help` lists what is possible" if error.ctx else ""

@@ -1,0 +1,21 @@
+"""The service in the client's own process: no socket, no gRPC, the same servicers."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message
+
+from tilewise.server.service import services
+
+
+class Embedded:
+    """A Transport that calls the servicers."""
+
+    def __init__(self) -> None:
+        self._services = services()
+
+    def __call__(self, service: str, method: str, request: Message) -> Message:
+        answer: Message = getattr(self._services[service], method)(request)
+        return answer
+
+    def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,84 @@
+"""Answers as plain data for JSON: the contract's own names and SI units, enums as lower-case words, unset as null."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.message import Message
+from google.protobuf.struct_pb2 import Struct
+
+from tilewise.v1.prediction_pb2 import Peak, Prediction
+
+SCHEMA_VERSION = 1
+
+
+def to_json(answer: Message) -> str:
+    """An answer as indented JSON text with its schema version, keys in the order of the contract."""
+    return dumps(to_data(answer))
+
+
+def dumps(data: dict[str, Any]) -> str:
+    return json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=2) + "\n"
+
+
+def to_data(message: Message) -> dict[str, Any]:
+    """A message as a dict. A Prediction and a Peak stand among the fields of the message that holds them."""
+    data: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        if field.message_type is Prediction.DESCRIPTOR:
+            data.update(prediction_data(getattr(message, field.name), message.HasField(field.name)))
+        elif field.message_type is Peak.DESCRIPTOR and not field.is_repeated:
+            data.update(peak_data(getattr(message, field.name), message.HasField(field.name)))
+        else:
+            data[field.name] = field_data(message, field)
+    return data
+
+
+def prediction_data(prediction: Prediction, known: bool) -> dict[str, Any]:
+    return to_data(prediction) if known else dict.fromkeys(field.name for field in Prediction.DESCRIPTOR.fields)
+
+
+def peak_data(peak: Peak, known: bool) -> dict[str, Any]:
+    """peak_tflops, peak_kind, peak_source ...: what stands beside every MFU."""
+    values: dict[str, Any] = {
+        "peak_tflops": peak.flops_per_s / 1e12,
+        "peak_kind": peak.kind,
+        "peak_source": peak.source,
+        "peak_key": peak.key,
+        "peak_clock_hz": peak.clock_hz,
+    }
+    return values if known else dict.fromkeys(values)
+
+
+def field_data(message: Message, field: FieldDescriptor) -> Any:
+    value = getattr(message, field.name)
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return {key: value[key] for key in sorted(value)}
+    if field.is_repeated:
+        return [single(field, item) for item in value]
+    if field.has_presence and not message.HasField(field.name):
+        return None
+    return single(field, value)
+
+
+def single(field: FieldDescriptor, value: Any) -> Any:
+    if isinstance(value, Struct):
+        return struct_data(value)
+    if isinstance(value, Message):
+        return to_data(value)
+    return word(field.enum_type, value) if field.enum_type is not None else value
+
+
+def word(enum: EnumDescriptor, number: int) -> str:
+    """WALL_SPECIAL_FUNCTION -> special_function; "" where unspecified."""
+    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    return enum.values_by_number[number].name.removeprefix(prefix).lower() if number else ""
+
+
+def struct_data(value: Struct) -> dict[str, Any]:
+    from google.protobuf.json_format import MessageToDict
+
+    data: dict[str, Any] = MessageToDict(value)
+    return data

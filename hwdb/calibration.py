@@ -1,0 +1,195 @@
+"""Calibration: an immutable folder of measurements, the models fitted to them, and a card that sums them up.
+
+    card.json                   what, where, when, with which stack; points, noise, what was thrown away; held-out errors
+    measurements/<family>.csv   one row a point, sorted by its key, so that two calibrations can be compared by `diff`
+    measurements/census.csv     GEMM shapes of which only the kernel was looked at
+    measurements/kernels.csv    id, name of every kernel; the column `kernel` of the other files holds ids
+    measurements/choices.npz    GEMM shapes for which the library's heuristic was asked, if it can be
+    measurements/counters.csv   low-level counters of thirty kernels, if a profiler was there
+    measurements/failures.csv   points that have no time, and why
+    models/<family>.npz, .json  what was fitted: arrays, or plain numbers
+
+The id is the date and the first eight digits of the SHA-256 over all files, so a changed file is another calibration.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.errors import InvalidInput, NotFound
+
+SCHEMA = 1
+HELD_OUT = 5  # every fifth shape is never fitted
+NOT_SHAPE = ("sets",)  # key columns that vary how a shape was measured, not the shape
+UNHASHED = ("id", "content_sha256")  # card entries that state the hash itself
+
+Column = NDArray[Any]
+Measurements = Mapping[str, Column]
+
+
+class Calibration:
+    """One calibration's folder. Files are read when first asked for."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._measurements: dict[str, Measurements] = {}
+        self._models: dict[str, dict[str, Any]] = {}
+
+    @staticmethod
+    def open(path: Path | str) -> Calibration:
+        """The calibration in a folder. Raises NotFound where there is no card, InvalidInput for another schema."""
+        calibration = Calibration(Path(path))
+        if not (calibration.folder / "card.json").is_file():
+            raise NotFound(f"{path} holds no calibration: card.json is missing", reason="CALIBRATION_NOT_FOUND")
+        if calibration.card.get("schema") != SCHEMA:
+            message = f"{path} has calibration schema {calibration.card.get('schema')}; this version reads {SCHEMA}"
+            raise InvalidInput(message, reason="BAD_CALIBRATION")
+        return calibration
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        try:
+            found = json.loads((self.folder / "card.json").read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise InvalidInput(f"{self.folder}/card.json is no JSON: {error}", reason="BAD_CALIBRATION") from error
+        if not isinstance(found, dict):
+            raise InvalidInput(f"{self.folder}/card.json is no JSON object", reason="BAD_CALIBRATION")
+        return found
+
+    @property
+    def id(self) -> str:
+        return str(self.card["id"])
+
+    @property
+    def sku(self) -> str:
+        return str(self.card["sku"])
+
+    @property
+    def production(self) -> bool:
+        """Whether it was taken on a production GPU; one that was not never answers."""
+        return self.card.get("production") is True
+
+    def families(self) -> tuple[str, ...]:
+        """Families of operators that were timed, sorted."""
+        return tuple(sorted(self.card["families"]))
+
+    def key_columns(self, family: str) -> tuple[str, ...]:
+        """The columns that tell a family's points apart."""
+        return tuple(self.card["families"][family]["key"])
+
+    def measurements(self, family: str) -> Measurements:
+        """Columns of a family (or "census") by name: numbers as float64 or int64, NaN where empty; words as str arrays.
+
+        `kernel` holds names, `held` whether the row's shape must not be fitted. Raises NotFound (NOT_MEASURED).
+        """
+        if family not in self._measurements:
+            path = self.folder / "measurements" / f"{family}.csv"
+            if not path.is_file():
+                raise NotFound(f"calibration {self.id} measured no {family}", reason="NOT_MEASURED", family=family)
+            columns = read_columns(path)
+            if "kernel" in columns:
+                columns["kernel"] = self._kernel_names[columns["kernel"].astype(np.int64)]
+            if family in self.card["families"]:
+                columns["held"] = held_out(self._shapes(columns, family))
+            self._measurements[family] = columns
+        return self._measurements[family]
+
+    def choices(self) -> Measurements:
+        """Answers of the library's heuristic by column (calibration/benchmarks/choices.py); empty where never asked."""
+        return read_arrays(self.folder / "measurements" / "choices.npz")
+
+    def model(self, family: str) -> dict[str, Any]:
+        """What was fitted to a family: arrays of its .npz, entries of its .json; empty where nothing was."""
+        if family not in self._models:
+            path = self.folder / "models" / f"{family}.json"
+            plain = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            self._models[family] = {**plain, **read_arrays(path.with_suffix(".npz"))}
+        return self._models[family]
+
+    def shapes(self, family: str) -> list[str]:
+        """One text a row that tells its shape: the key without how often inputs rotated. See `held_out`."""
+        return self._shapes(self.measurements(family), family)
+
+    def _shapes(self, columns: Measurements, family: str) -> list[str]:
+        parts = [columns[name].astype(str) for name in self.key_columns(family) if name not in NOT_SHAPE]
+        return ["/".join(row) for row in zip(*parts, strict=True)]
+
+    @cached_property
+    def _kernel_names(self) -> Column:
+        return np.array(["", *read_columns(self.folder / "measurements" / "kernels.csv")["name"]])
+
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files within the folder, sorted."""
+        found = (path.relative_to(self.folder).as_posix() for path in self.folder.rglob("*") if path.is_file())
+        return tuple(sorted(found))
+
+    def content_sha256(self) -> str:
+        """SHA-256 over names and contents of all files; the card counts without the entries that state the hash."""
+        digest = hashlib.sha256()
+        for name in self.files():
+            content = (self.folder / name).read_bytes()
+            if name == "card.json":
+                content = canonical({key: value for key, value in self.card.items() if key not in UNHASHED})
+            digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
+        return digest.hexdigest()
+
+
+def identify(folder: Path) -> Calibration:
+    """Write the id and hash of a finished folder into its card. The folder must not change afterwards."""
+    calibration = Calibration(folder)
+    sha256 = calibration.content_sha256()
+    card = {**calibration.card, "content_sha256": sha256, "id": f"{calibration.card['date']}-{sha256[:8]}"}
+    (folder / "card.json").write_bytes(canonical(card))
+    return Calibration.open(folder)
+
+
+def canonical(content: Any) -> bytes:
+    """JSON that is the same for the same content, one entry a line."""
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+def held_out(shapes: Sequence[str]) -> NDArray[np.bool_]:
+    """Whether each shape is kept from fitting: one in five, by a hash of its text, on every machine the same."""
+    digests = (hashlib.sha256(shape.encode()).digest() for shape in shapes)
+    return np.array([int.from_bytes(digest[:4], "big") % HELD_OUT == 0 for digest in digests], bool)
+
+
+def read_columns(path: Path) -> dict[str, Column]:
+    """A CSV file as columns. Raises InvalidInput for rows of unequal length."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        reader = csv.reader(stream)
+        head = next(reader, [])
+        try:
+            columns = list(zip(*reader, strict=True)) or [()] * len(head)
+        except ValueError as error:
+            raise InvalidInput(f"{path.name} has rows of unequal length", reason="BAD_CALIBRATION") from error
+    if len(columns) != len(head):
+        raise InvalidInput(f"{path.name} has {len(columns)} columns under {len(head)} names", reason="BAD_CALIBRATION")
+    return {name: _column(values) for name, values in zip(head, columns, strict=True)}
+
+
+def read_arrays(path: Path) -> dict[str, Column]:
+    """The arrays of an .npz file; none where there is no file."""
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _column(values: Sequence[str]) -> Column:
+    """int64 where every value is one, float64 where every value is a number or empty, else text."""
+    for kind in (np.int64, np.float64):
+        try:
+            return np.array([value or "nan" for value in values] if kind is np.float64 else values, dtype=kind)
+        except ValueError:
+            continue
+    return np.array(values, dtype=str)

@@ -1,0 +1,108 @@
+"""Database: the packaged SKU files and calibrations, read when asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, cached_property
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tilewise.hwdb import names, sku_file
+from tilewise.hwdb.errors import NotFound
+from tilewise.hwdb.sku import Sku
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
+    from tilewise.hwdb.gpu import Gpu
+
+
+class Database:
+    """A folder with skus/*.toml and calibrations/<sku>/<id>/. Files are read once, when first needed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._skus: dict[str, Sku] = {}
+        self._calibrations: dict[tuple[str, str], Calibration] = {}
+
+    @staticmethod
+    @cache
+    def packaged() -> Database:
+        """The database that is installed with the package; one object a process."""
+        return Database(Path(str(files("tilewise.hwdb"))))
+
+    @cached_property
+    def version(self) -> str:
+        """Hash of the data: the same files give the same version on any machine.
+
+        Of a calibration only its card is read: it holds the hash of the other files.
+        """
+        digest = hashlib.sha256()
+        for pattern in ("*.toml", "skus/*.toml", "calibrations/*/active", "calibrations/*/*/card.json"):
+            for path in sorted(self.folder.glob(pattern)):
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(self.folder).as_posix()} {len(content)}\n".encode() + content)
+        return digest.hexdigest()[:12]
+
+    def skus(self) -> tuple[str, ...]:
+        """Names of all SKUs, sorted."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
+        return tuple(sorted(path.stem for path in (self.folder / "skus").glob("*.toml")))
+
+    def sku(self, name: str) -> Sku:
+        """The SKU of exactly this name. Raises NotFound (UNKNOWN_GPU) and InvalidInput (BAD_SKU_FILE)."""
+        if name not in self._skus:
+            if name not in self.skus():
+                raise names.unknown(name, self.skus(), "gpu")
+            text = (self.folder / "skus" / f"{name}.toml").read_text(encoding="utf-8")
+            self._skus[name] = sku_file.read(text, name)
+        return self._skus[name]
+
+    def resolve(self, name: str) -> names.Resolution:
+        """The SKU that a name, alias or driver string means; see hwdb.names.resolve for what is raised."""
+        if names.normalise(name) in self.skus():
+            return names.Resolution(names.normalise(name))
+        return names.resolve(name, map(self.sku, self.skus()))
+
+    def identify(self, device: str, sm_count: int, memory_bytes: float) -> str:
+        """The SKU of a device as its driver reports it; see hwdb.names.identify."""
+        return names.identify(device, sm_count, memory_bytes, map(self.sku, self.skus()))
+
+    def gpu(self, name: str, calibration: str = "") -> Gpu:
+        """The GPU of a SKU name or alias with a calibration: the one of that id, else the active one, else none.
+
+        Raises as `resolve` does, and NotFound (CALIBRATION_NOT_FOUND).
+        """
+        from tilewise.hwdb.gpu import Gpu
+
+        sku = self.sku(self.resolve(name).sku)
+        chosen = calibration or self.active(sku.name)
+        return Gpu(sku, self.calibration(sku.name, chosen) if chosen else None)
+
+    def calibration(self, sku: str, id: str) -> Calibration:
+        """One calibration of a SKU. Raises NotFound (CALIBRATION_NOT_FOUND), listing those there are."""
+        if (sku, id) not in self._calibrations:
+            self._calibrations[sku, id] = self._open(sku, id)
+        return self._calibrations[sku, id]
+
+    def _open(self, sku: str, id: str) -> Calibration:
+        from tilewise.hwdb.calibration import Calibration
+
+        there = self.calibrations(sku)
+        if id not in there:
+            message = f"{sku} has no calibration {id!r}; it has {', '.join(there) or 'none'}"
+            raise NotFound(message, reason="CALIBRATION_NOT_FOUND", field="calibration", gpu=sku)
+        return Calibration.open(self.folder / "calibrations" / sku / id)
+
+    def calibrations(self, sku: str) -> tuple[str, ...]:
+        """Ids of a SKU's calibrations, oldest first by name; empty where there is none."""
+        folder = self.folder / "calibrations" / self.sku(sku).name
+        return tuple(sorted(card.parent.name for card in folder.glob("*/card.json")))
+
+    def active(self, sku: str) -> str | None:
+        """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one."""
+        pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
+        return pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None

@@ -1,0 +1,68 @@
+"""Gpu: a SKU with its active calibration; the one thing the server asks for times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+
+import numpy as np
+
+from tilewise.hwdb.kernels import roofline
+from tilewise.hwdb.launch import Launch, launch
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Peak, Sku
+from tilewise.hwdb.table import Kind, OperatorTable
+from tilewise.hwdb.times import State, Times, merge
+
+FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
+
+
+class Models(Protocol):
+    """What Gpu needs of a calibration (hwdb.calibration.Calibration)."""
+
+    @property
+    def id(self) -> str: ...
+
+    def model(self, family: str) -> Mapping[str, Any]:
+        """The fitted model of a family, empty where there is none."""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """sku: the datasheet; calibration: what was measured on it, None where nothing was."""
+
+    sku: Sku
+    calibration: Models | None = None
+
+    def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
+        """Times of every row: by the calibration's model of its kind where there is one, else by the roofline."""
+        fitted = self._models()
+        if not fitted:
+            return roofline.predict(table, {}, self.sku, state)
+        parts = []
+        for kind in sorted(set(table.kind.tolist())):
+            rows = np.flatnonzero(table.kind == kind)
+            part = table if len(rows) == len(table) else table.select(rows)
+            if kind in fitted:
+                kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
+                parts.append((rows, kernel.predict(part, fitted[kind], self.sku, state)))
+            else:
+                parts.append((rows, roofline.predict(part, {}, self.sku, state)))
+        return merge(len(table), parts)
+
+    def _models(self) -> dict[Kind, Mapping[str, Any]]:
+        if self.calibration is None:
+            return {}
+        models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
+        return {kind: model for kind, model in models.items() if model}
+
+    def peak(self, precision: Precision) -> Peak:
+        """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""
+        return self.sku.peak(precision)
+
+    def launch(self, mode: str) -> Launch:
+        """Cost of launching a kernel in "eager", "compiled" or "graph" mode. Raises InvalidInput (UNKNOWN_MODE)."""
+        model = self.calibration.model("launch") if self.calibration is not None else None
+        return launch(mode, model)

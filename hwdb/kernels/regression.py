@@ -1,0 +1,161 @@
+"""What the fitted kernel models share: a residual on physics, an interval from held-out errors, a distance.
+
+A family says what physics gives (`base_s`), what else may matter (`features`), where a row lies (`place`: up to three
+log2 sizes) and which group it belongs to (`group`: operator, precision, alignment class). The fitted time is
+base_s x exp(residual); the residual is the mean of a few small nets. The interval is split-conformal: the 90 % quantile
+of the held-out errors of the row's region (group family and time band). The distance is in octaves to the nearest
+measured cell of the row's group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.kernels import mlp
+from tilewise.hwdb.table import Floats, Ints
+
+COVERAGE = 0.9
+BAND_EDGES_S = np.array([8e-6, 2e-5, 6e-5, 3e-4])  # short kernels are harder: each band has its own interval
+REGION_MIN = 24  # held-out points below which a region borrows its group's, then the family's, interval
+OCTAVES_MAX = 1.5  # farther from every measurement than this is out of range
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one family as a model sees them; arrays of shape (rows,), features (rows, inputs), place (rows, dims).
+
+    family: which pool of held-out errors a row's interval comes from (coarser than group)
+    """
+
+    base_s: Floats
+    features: NDArray[np.float32]
+    place: Floats
+    group: Ints
+    family: Ints
+
+    def __getitem__(self, rows: NDArray[Any]) -> Rows:
+        return Rows(self.base_s[rows], self.features[rows], self.place[rows], self.group[rows], self.family[rows])
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """time_s with low_s and high_s (90 %), and the distance in octaves; NaN distance for a group never measured."""
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    distance: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Regression:
+    """A fitted family. margins: half-width of log(time), shape (families, bands). grid: octaves, per group and cell."""
+
+    nets: tuple[mlp.Mlp, ...]
+    margins: Floats
+    grid: NDArray[np.float32]
+    origin: Floats
+    limit: float
+
+    def residual(self, features: NDArray[np.float32]) -> Floats:
+        total = self.nets[0](features)[:, 0]
+        for net in self.nets[1:]:
+            total += net(features)[:, 0]
+        return np.clip(total / len(self.nets), -self.limit, self.limit).astype(np.float64)
+
+    def predict(self, rows: Rows) -> Answer:
+        time_s = rows.base_s * np.exp(self.residual(rows.features))
+        distance = self.distance(rows)
+        # away from the measurements the margin grows by itself once per octave
+        margin = self.margins[rows.family, np.searchsorted(BAND_EDGES_S, time_s)] * (1 + np.nan_to_num(distance))
+        factor = np.exp(margin)
+        return Answer(time_s, time_s / factor, time_s * factor, distance)
+
+    def distance(self, rows: Rows) -> Floats:
+        cell = np.round(rows.place - self.origin).astype(np.int64)
+        inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
+        beyond = np.abs(rows.place - self.origin - inside).max(1) - 0.5
+        known = (rows.group >= 0) & (rows.group < len(self.grid))
+        found = self.grid[np.where(known, rows.group, 0), *inside.T]
+        octaves = np.maximum(found - 1.0, 0) + np.maximum(beyond, 0)  # the neighbouring cell is as good as measured
+        return np.where(known & np.isfinite(found), octaves, np.nan)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        arrays: dict[str, NDArray[Any]] = {
+            "margins": self.margins, "grid": self.grid, "origin": self.origin, "limit": np.array(self.limit)
+        }  # fmt: skip
+        for i, net in enumerate(self.nets):
+            arrays |= net.to_arrays(f"net{i}")
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Regression:
+        count = sum(name.endswith(".w0") and name.startswith("net") for name in arrays)
+        nets = tuple(mlp.Mlp.from_arrays(arrays, f"net{i}") for i in range(count))
+        return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]))
+
+
+def fit(
+    rows: Rows, measured_s: Floats, held: NDArray[np.bool_], plan: mlp.Training, nets: int = 4, limit: float = 1.5
+) -> Regression:
+    """Fit nets on the rows that are not `held`, margins on those that are. `limit` bounds |log residual|."""
+    target = np.log(measured_s / rows.base_s)
+    use = np.flatnonzero(~held)
+    fitted = tuple(
+        mlp.train(rows.features[use], target[use, None], 1, mlp.huber(0.05), replace(plan, seed=seed))
+        for seed in range(nets)
+    )
+    grid, origin = _grid(rows)
+    draft = Regression(fitted, np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)), grid, origin, limit)
+    predicted_s = rows.base_s * np.exp(draft.residual(rows.features))
+    error = np.abs(np.log(measured_s / predicted_s))
+    margins = _margins(error[held], rows.family[held], np.searchsorted(BAND_EDGES_S, predicted_s[held]), draft.margins.shape)
+    return Regression(fitted, margins, grid, origin, limit)
+
+
+def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:
+    """Conformal quantile of every (family, band); small regions take the family's, then everybody's."""
+    margins = np.empty(shape)
+    everybody = _quantile(error)
+    for f in range(shape[0]):
+        mine = error[family == f]
+        whole = _quantile(mine) if len(mine) >= REGION_MIN else everybody
+        for b in range(shape[1]):
+            region = error[(family == f) & (band == b)]
+            margins[f, b] = _quantile(region) if len(region) >= REGION_MIN else whole
+    return margins
+
+
+def _quantile(error: Floats) -> float:
+    """Split-conformal: the ceil((n + 1) x coverage)-th smallest of n errors; wide open when there are none."""
+    if not len(error):
+        return 1.0
+    rank = int(np.ceil((len(error) + 1) * COVERAGE))
+    return float(np.sort(error)[min(rank, len(error)) - 1])
+
+
+def _grid(rows: Rows) -> tuple[NDArray[np.float32], Floats]:
+    """Chebyshev distance in octaves of every cell to the nearest measured one, by group."""
+    origin = np.floor(rows.place.min(0)) - 2
+    shape = (np.ceil(rows.place.max(0)) - origin + 3).astype(int)
+    grid = np.full((int(rows.group.max()) + 1, *shape), np.inf, np.float32)
+    cell = np.round(rows.place - origin).astype(int)
+    grid[rows.group, *cell.T] = 0
+    for _ in range(4):  # beyond four octaves nothing is answered anyway
+        for axis in range(1, grid.ndim):
+            near = np.minimum(_shifted(grid, axis, 1), _shifted(grid, axis, -1))
+            np.minimum(grid, near + 1, out=grid)
+    return grid, origin
+
+
+def _shifted(grid: NDArray[np.float32], axis: int, by: int) -> NDArray[np.float32]:
+    moved = np.roll(grid, by, axis)
+    edge: list[Any] = [slice(None)] * grid.ndim
+    edge[axis] = 0 if by > 0 else -1
+    moved[tuple(edge)] = np.inf
+    return moved

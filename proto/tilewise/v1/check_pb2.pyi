@@ -1,0 +1,142 @@
+from google.rpc import status_pb2 as _status_pb2
+from tilewise.v1 import prediction_pb2 as _prediction_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    VERDICT_UNSPECIFIED: _ClassVar[Verdict]
+    VERDICT_PASS: _ClassVar[Verdict]
+    VERDICT_UNCERTAIN: _ClassVar[Verdict]
+    VERDICT_FAIL: _ClassVar[Verdict]
+    VERDICT_ERROR: _ClassVar[Verdict]
+
+class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEVERITY_UNSPECIFIED: _ClassVar[Severity]
+    SEVERITY_INFO: _ClassVar[Severity]
+    SEVERITY_WARNING: _ClassVar[Severity]
+    SEVERITY_ERROR: _ClassVar[Severity]
+VERDICT_UNSPECIFIED: Verdict
+VERDICT_PASS: Verdict
+VERDICT_UNCERTAIN: Verdict
+VERDICT_FAIL: Verdict
+VERDICT_ERROR: Verdict
+SEVERITY_UNSPECIFIED: Severity
+SEVERITY_INFO: Severity
+SEVERITY_WARNING: Severity
+SEVERITY_ERROR: Severity
+
+class CheckRequest(_message.Message):
+    __slots__ = ("policy_toml", "policy_path", "items", "date")
+    POLICY_TOML_FIELD_NUMBER: _ClassVar[int]
+    POLICY_PATH_FIELD_NUMBER: _ClassVar[int]
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    DATE_FIELD_NUMBER: _ClassVar[int]
+    policy_toml: str
+    policy_path: str
+    items: _containers.RepeatedCompositeFieldContainer[CheckItem]
+    date: str
+    def __init__(self, policy_toml: _Optional[str] = ..., policy_path: _Optional[str] = ..., items: _Optional[_Iterable[_Union[CheckItem, _Mapping]]] = ..., date: _Optional[str] = ...) -> None: ...
+
+class CheckItem(_message.Message):
+    __slots__ = ("path", "head", "base")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    head: str
+    base: str
+    def __init__(self, path: _Optional[str] = ..., head: _Optional[str] = ..., base: _Optional[str] = ...) -> None: ...
+
+class CheckResponse(_message.Message):
+    __slots__ = ("verdict", "comparisons", "findings", "unchanged_paths", "database_version")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    COMPARISONS_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    UNCHANGED_PATHS_FIELD_NUMBER: _ClassVar[int]
+    DATABASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    verdict: Verdict
+    comparisons: _containers.RepeatedCompositeFieldContainer[Comparison]
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    unchanged_paths: _containers.RepeatedScalarFieldContainer[str]
+    database_version: str
+    def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., unchanged_paths: _Optional[_Iterable[str]] = ..., database_version: _Optional[str] = ...) -> None: ...
+
+class Comparison(_message.Message):
+    __slots__ = ("path", "gpu", "workload", "metric", "head", "base", "ratio", "ratio_low", "ratio_high", "limit", "verdict", "severity", "trust", "layers", "message", "policy_line", "error")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    GPU_FIELD_NUMBER: _ClassVar[int]
+    WORKLOAD_FIELD_NUMBER: _ClassVar[int]
+    METRIC_FIELD_NUMBER: _ClassVar[int]
+    HEAD_FIELD_NUMBER: _ClassVar[int]
+    BASE_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    RATIO_LOW_FIELD_NUMBER: _ClassVar[int]
+    RATIO_HIGH_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    LAYERS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    POLICY_LINE_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    gpu: str
+    workload: str
+    metric: str
+    head: float
+    base: float
+    ratio: float
+    ratio_low: float
+    ratio_high: float
+    limit: str
+    verdict: Verdict
+    severity: Severity
+    trust: _prediction_pb2.Trust
+    layers: _containers.RepeatedCompositeFieldContainer[LayerChange]
+    message: str
+    policy_line: int
+    error: _status_pb2.Status
+    def __init__(self, path: _Optional[str] = ..., gpu: _Optional[str] = ..., workload: _Optional[str] = ..., metric: _Optional[str] = ..., head: _Optional[float] = ..., base: _Optional[float] = ..., ratio: _Optional[float] = ..., ratio_low: _Optional[float] = ..., ratio_high: _Optional[float] = ..., limit: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., severity: _Optional[_Union[Severity, str]] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ..., layers: _Optional[_Iterable[_Union[LayerChange, _Mapping]]] = ..., message: _Optional[str] = ..., policy_line: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+
+class LayerChange(_message.Message):
+    __slots__ = ("name", "base_s", "head_s", "wall")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    BASE_S_FIELD_NUMBER: _ClassVar[int]
+    HEAD_S_FIELD_NUMBER: _ClassVar[int]
+    WALL_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    base_s: float
+    head_s: float
+    wall: _prediction_pb2.Wall
+    def __init__(self, name: _Optional[str] = ..., base_s: _Optional[float] = ..., head_s: _Optional[float] = ..., wall: _Optional[_Union[_prediction_pb2.Wall, str]] = ...) -> None: ...
+
+class Finding(_message.Message):
+    __slots__ = ("code", "severity", "path", "line", "column", "field", "message", "fix", "suppressed_by")
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    COLUMN_FIELD_NUMBER: _ClassVar[int]
+    FIELD_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    FIX_FIELD_NUMBER: _ClassVar[int]
+    SUPPRESSED_BY_FIELD_NUMBER: _ClassVar[int]
+    code: str
+    severity: Severity
+    path: str
+    line: int
+    column: int
+    field: str
+    message: str
+    fix: str
+    suppressed_by: str
+    def __init__(self, code: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., path: _Optional[str] = ..., line: _Optional[int] = ..., column: _Optional[int] = ..., field: _Optional[str] = ..., message: _Optional[str] = ..., fix: _Optional[str] = ..., suppressed_by: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,50 @@
+"""Write the README's transcripts from real runs, so that no command and no figure in it is made up.
+
+    python scripts/update_readme.py            write README.md anew
+    python scripts/update_readme.py --check    exit 1 where README.md is not what a run gives
+
+A transcript is a block ```console whose first line is `$ tilewise ...`; all that follows it is replaced by what the command
+prints. Commands run in the repository's root, in this process.
+"""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from pathlib import Path
+
+from tilewise.client.cli import main as tilewise
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+TRANSCRIPT = re.compile(r"```console\n\$ tilewise (?P<arguments>[^\n]*(?:\\\n[^\n]*)*)\n.*?```", re.DOTALL)
+
+
+def updated(text: str) -> str:
+    """The README with every transcript as a run gives it now."""
+    return TRANSCRIPT.sub(transcript, text)
+
+
+def transcript(match: re.Match[str]) -> str:
+    arguments = match["arguments"]
+    return f"```console\n$ tilewise {arguments}\n{output(shlex.split(arguments))}```"
+
+
+def output(arguments: list[str]) -> str:
+    """What a command prints to standard output."""
+    printed = io.StringIO()
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
+        tilewise(arguments)
+    return printed.getvalue()
+
+
+if __name__ == "__main__":
+    for name in [name for name in os.environ if name.startswith("TILEWISE_")]:
+        del os.environ[name]
+    before = README.read_text(encoding="utf-8")
+    after = updated(before)
+    if "--check" in sys.argv[1:]:
+        raise SystemExit(before != after)
+    README.write_text(after, encoding="utf-8")

@@ -1,0 +1,190 @@
+"""What must be resident on one rank, and when the peak falls: as torch's allocator will have it.
+
+Training keeps weights, optimizer states, gradients as they appear, and what autograd saves until it is used. The peak
+is the largest of these moments:
+
+    loss              all saved activations, plus the loss's copies of the logits; no gradient yet
+    backward of ...   the gradients so far, the activations not yet used, and what the layer at work needs
+    end of backward   all gradients, the last of them the token embedding's
+    optimizer step    all gradients and states; fused AdamW needs nothing besides
+
+GiB is 2**30 bytes; every figure here is in bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewise.hwdb.precision import FORMATS
+from tilewise.server.architecture.model import Architecture, Attention, Block, Recurrent, Split
+from tilewise.server.operators.attention import cache_width
+from tilewise.server.operators.build import walk
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
+from tilewise.server.operators.plan import Plan
+from tilewise.server.workload import Workload
+
+# cuBLAS and cuBLASLt each hold 32 MiB on Hopper and later (getChosenWorkspaceSize in torch's CublasHandlePool.cpp)
+WORKSPACE_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPart:
+    """One use of memory; `peak_bytes` of its `size_bytes` are alive at the peak."""
+
+    name: str
+    size_bytes: Number
+    peak_bytes: Number
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryReport:
+    """Resident bytes of one rank.
+
+    parts:       what the bytes are for; the `peak_bytes` add up to total_bytes
+    peak_moment: when the peak falls ("loss", "backward", "optimizer step", "forward")
+    kv_cache_bytes_per_token: of one token of one sequence, over all layers; what a full, unwindowed context would add
+    """
+
+    total_bytes: Number
+    peak_moment: str
+    parts: tuple[MemoryPart, ...]
+    kv_cache_bytes_per_token: Number
+
+    def free_bytes(self, capacity_bytes: float) -> Number:
+        """Bytes left of a GPU's memory; negative by how much it does not fit."""
+        return capacity_bytes - self.total_bytes
+
+    def part(self, name: str) -> Number:
+        """Size of a part, 0 where the workload has none."""
+        return next((part.size_bytes for part in self.parts if part.name == name), 0)
+
+
+def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = None) -> MemoryReport:
+    """Memory of one rank; `emitted`: the operators' walk, where it has been made already."""
+    e = emitted if emitted is not None else walk(arch, workload)
+    plan = Plan.of(workload)
+    return _training(arch, plan, e) if plan.train else _inference(arch, plan, e)
+
+
+def weight_bytes(arch: Architecture, plan: Plan) -> Number:
+    """Weights as stored: linear layers in the workload's format when serving, all else (and training) at full width."""
+    total = rank_parameters(arch, plan.tp)
+    if plan.train or not plan.workload.quantized:
+        return total * plan.width
+    narrow = quantizable_parameters(arch, plan.tp)
+    return narrow * FORMATS[plan.linear].bytes + (total - narrow) * plan.width
+
+
+def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
+    """Cache bytes of one token of one sequence on one rank, over all decoder layers."""
+    width = sum(block.count * _cached(mixer, plan) for block, mixer in _mixers(arch) if isinstance(mixer, Attention))
+    return width * plan.width
+
+
+def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
+    """Cache of every sequence at its full context; a window or chunk caps what a layer keeps."""
+    total: Number = 0
+    for block, mixer in _mixers(arch):
+        if isinstance(mixer, Attention):
+            total = total + block.count * _cached(mixer, plan) * _kept(mixer, plan.context)
+    return total * plan.batch * plan.width
+
+
+def recurrent_state_bytes(arch: Architecture, plan: Plan) -> Number:
+    """States of Mamba and linear-attention layers, kept in fp32."""
+    elements = sum(block.count * m.state_elements for block, m in _mixers(arch) if isinstance(m, Recurrent))
+    return 4 * plan.batch * elements // plan.tp
+
+
+def _mixers(arch: Architecture) -> list[tuple[Block, Attention | Recurrent]]:
+    """Mixers of the stack that generates tokens; encoders keep no cache of their own."""
+    return [(block, mixer) for block in arch.stacks[-1].blocks for mixer in block.mixers]
+
+
+def _cached(att: Attention, plan: Plan) -> Number:
+    heads = np.maximum(att.kv_heads // plan.tp, 1)[()] if plan.tp > 1 else att.kv_heads
+    return cache_width(att, heads) + (att.indexer.head_dim if att.indexer is not None else 0)
+
+
+def _kept(att: Attention, context: int) -> Number:
+    """Tokens of the context that a layer keeps."""
+    span = np.where(np.asarray(att.window) > 0, att.window, att.chunk)[()]
+    kept = np.where(np.asarray(span) > 0, np.minimum(span, context), context)[()]
+    if np.any(np.asarray(att.compression) > 0):
+        kept = kept + context // att.compression
+    return kept
+
+
+def _inference(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
+    asked = plan.batch if plan.decode or plan.workload.logits == "last" else plan.tokens
+    vocab = 0 if arch.head is None else _local_outputs(arch, plan)
+    cache = kv_cache_bytes(arch, plan) if plan.workload.cache != "none" or plan.decode else 0
+    sizes = {
+        "weights": weight_bytes(arch, plan),
+        "kv_cache": cache,
+        "recurrent_state": recurrent_state_bytes(arch, plan),
+        "activations": e.transient,
+        "logits": asked * vocab * plan.width,
+        "workspace": WORKSPACE_BYTES,
+    }
+    parts = tuple(MemoryPart(name, size, size) for name, size in sizes.items() if np.any(np.asarray(size) > 0))
+    total = sum(part.peak_bytes for part in parts)
+    return MemoryReport(total, "decode" if plan.decode else "forward", parts, kv_bytes_per_token(arch, plan))
+
+
+def _local_outputs(arch: Architecture, plan: Plan) -> Number:
+    assert arch.head is not None
+    return arch.head.outputs // plan.tp if arch.head.split == Split.COLUMN else arch.head.outputs
+
+
+def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
+    weights = rank_parameters(arch, plan.tp) * plan.width
+    states = 2 * weights if plan.workload.optimizer == "adamw" else 0
+    moments = dict(_moments(arch, plan, e, weights))
+    totals = {name: sum(alive.values()) for name, alive in moments.items()}
+    peak = max(totals, key=lambda name: float(np.max(totals[name])))
+    fixed = {"weights": weights, "optimizer_state": states, "workspace": WORKSPACE_BYTES}
+    logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
+    sizes = {
+        **fixed,
+        "gradients": weights,
+        "activations": _kept_until_backward(e),
+        "logits": logits * plan.width,
+        "logits_fp32": 0 if plan.fused else 12 * logits,
+    }
+    alive = {**fixed, **moments[peak]}
+    parts = tuple(MemoryPart(name, size, alive.get(name, 0)) for name, size in sizes.items())
+    total: Number = sum(part.peak_bytes for part in parts)
+    return MemoryReport(total, peak, parts, 0)
+
+
+def _kept_until_backward(e: Emitter) -> Number:
+    """What the layers, norms and head keep; the loss's own copies are counted as logits."""
+    return sum(e.repeats[layer] * size for layer, size in e.saved.items() if layer != "loss")
+
+
+Moment = tuple[str, dict[str, Number]]
+
+
+def _moments(arch: Architecture, plan: Plan, e: Emitter, weights: Number) -> list[Moment]:
+    """What is alive besides weights, states and workspace at each moment that can be the peak."""
+    logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
+    kept = _kept_until_backward(e)
+    copies = {"logits": 4 * logits} if plan.fused else {"logits_fp32": 12 * logits}  # saved, incoming, outgoing
+    found: list[Moment] = [("loss", {"activations": kept, **copies})]
+    gradients: Number = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp * plan.width
+    for stack in reversed(arch.stacks):
+        for block in reversed(stack.blocks):
+            label = e.block_label(stack.name, block.layers)
+            working = e.live.get(label, 0) + e.transients.get(label, 0)
+            found.append(("backward", {"gradients": gradients, "activations": kept + working}))
+            kept = kept - e.repeats[label] * e.saved[label]
+            gradients = gradients + block.count * block_parameters(block, plan.tp) * plan.width
+            last = e.saved[label] + working
+            found.append(("backward", {"gradients": gradients, "activations": kept + last}))
+    stream = plan.tokens * arch.hidden * plan.width
+    found.append(("optimizer step", {"gradients": weights, "activations": stream}))
+    return found

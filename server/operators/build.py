@@ -1,0 +1,129 @@
+"""Walks an architecture under a workload and emits every operator of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tilewise.hwdb.table import OperatorTable
+from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
+from tilewise.server.operators.attention import attend
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.ends import embed, head, optimize, positions, tied
+from tilewise.server.operators.experts import mixture
+from tilewise.server.operators.feedforward import feed_forward
+from tilewise.server.operators.linear import accumulate, norm, operation, project
+from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.recurrent import recur
+from tilewise.server.operators.sequences import RESIDUAL
+from tilewise.server.operators.sharding import check
+from tilewise.server.operators.variants import Variant, variant
+from tilewise.server.workload import Workload
+
+
+def build(arch: Architecture, workload: Workload) -> OperatorTable:
+    """The operators of one step, for every candidate shape at once.
+
+    Raises InvalidInput where the workload cannot be run on the architecture (tensor-parallel sizes, quantisation blocks).
+    """
+    return walk(arch, workload).table()
+
+
+def walk(arch: Architecture, workload: Workload) -> Emitter:
+    """The emitted rows together with what autograd keeps, before they are stacked."""
+    check(arch, workload)
+    plan, e, style = Plan.of(workload), Emitter(), variant(arch.model_type)
+    source: Number = 0
+    hidden_tokens: Number = plan.tokens
+    for stack in arch.stacks:
+        text = stack.role == "text"
+        length = plan.sequence if text else stack.tokens
+        encoder = stack is not arch.stacks[-1]
+        if not (plan.decode and encoder):
+            hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
+            _stack(e, plan, stack, style, hidden_tokens, source)
+        source = length if not (plan.decode and encoder) else plan.context
+    with e.scope(layer="lm_head"):
+        head(e, plan, arch, hidden_tokens)
+    tied(e, plan, arch)
+    optimize(e, plan, rank_parameters(arch, plan.tp))
+    return e
+
+
+def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
+    embed(e, plan, stack.embeddings, style, tokens)
+    positions(e, plan, _rope_dim(stack))
+    for linear in stack.linears:
+        with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
+            project(e, plan, (linear,), tokens, plain=True)
+    for block in stack.blocks:
+        _block(e, plan, stack, block, style, tokens, source)
+    for n in stack.norms:
+        with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
+            norm(e, plan, n, tokens, variant=style.norm if n.kind == "rms" else "")
+    for linear in stack.projector:
+        with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
+            project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
+
+
+def _rope_dim(stack: Stack) -> Number:
+    """Width of the rotary tables; 0 where the stack has none."""
+    dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
+    return max((d for d in dims), key=lambda d: int(np.max(d)), default=0)
+
+
+def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
+    """One layer, as often as it repeats; under full recompute once more, keeping its input alone."""
+    name = e.block_label(stack.name, block.layers)
+    with e.scope(layer=name, count=block.count):
+        _layer(e, plan, stack, block, style, tokens, source)
+        if plan.workload.recompute == "full":
+            e.live[name] = e.saved[name]
+            e.saved[name] = tokens * stack.hidden * plan.width
+            e.forward, e.keep = "recompute", False
+            _layer(e, plan, stack, block, style, tokens, source)
+            e.forward, e.keep = "forward", True
+
+
+def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
+    _norms(e, plan, block, style, tokens)
+    for linear in block.extra_linears:
+        project(e, plan, (linear,), tokens)
+    for mixer in block.mixers:
+        if isinstance(mixer, Recurrent):
+            recur(e, plan, mixer, tokens)
+        else:
+            attend(e, plan, mixer, style, tokens, source)
+    if isinstance(block.feed_forward, Experts):
+        mixture(e, plan, block.feed_forward, style, tokens)
+    elif block.feed_forward is not None:
+        feed_forward(e, plan, block.feed_forward, tokens, input_saved=block.parallel and len(block.norms) == 1)
+    _residuals(e, plan, block, tokens, stack.hidden)
+
+
+def _norms(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number) -> None:
+    """The block's norms; alike ones share rows, and parallel branches share the input they keep."""
+    groups: dict[tuple[str, bool, bool, int], list[Norm]] = {}
+    for n in block.norms:
+        groups.setdefault((n.kind, n.weight, n.bias, id(n.width)), []).append(n)
+    for alike in groups.values():
+        first = alike[0] if len(alike) == 1 else _named(alike)
+        kind = style.norm if first.kind == "rms" and first.weight else ""
+        shared = block.parallel and first.kind == "layer"  # both keep the one stream they read
+        norm(e, plan, first, tokens, variant=kind, repeat=len(alike), saves=1 if shared else len(alike))
+
+
+def _named(alike: Iterable[Norm]) -> Norm:
+    first = next(iter(alike))
+    return Norm(name="norms", width=first.width, kind=first.kind, weight=first.weight, bias=first.bias)
+
+
+def _residuals(e: Emitter, plan: Plan, block: Block, tokens: Number, hidden: Number) -> None:
+    """Each sub-layer is added to the stream; in the backward its gradient meets the stream's."""
+    branches = len(block.mixers) + (block.feed_forward is not None)
+    with e.scope(part="residual"):
+        if not plan.fused:  # inductor folds the additions into the norms
+            operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
+        accumulate(e, plan, tokens, hidden, branches)

@@ -1,0 +1,42 @@
+"""FLOPs of a step by the conventions people compare: causal, full attention, and the PaLM formula."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.server.architecture.model import Architecture, Attention, Size
+from tilewise.server.workload import Workload
+
+
+def by_shape(table: OperatorTable, values: Floats) -> Floats:
+    """Sum a column over each candidate's rows, repeats included; shape (shapes,)."""
+    if table.shapes == 1:
+        return np.array([table.count @ values])
+    return (table.count * values).reshape(-1, table.shapes).sum(axis=0)
+
+
+def causal_flops(table: OperatorTable) -> Floats:
+    """Model FLOPs; shape (shapes,)."""
+    return by_shape(table, table.flops)
+
+
+def full_flops(table: OperatorTable) -> Floats:
+    """As causal_flops, but attention over every query-key pair, windows ignored (torch's FlopCounterMode)."""
+    attention = table.kind == Kind.ATTENTION
+    per_pair = 2.0 * table.batch * table.heads * (table.head_dim + table.head_dim_v)
+    full = per_pair * table.seq_q * table.seq_kv * np.where(table.phase == 1, 2, 1)
+    return by_shape(table, np.where(attention & (table.flops > 0), full, table.flops))
+
+
+def palm_flops(arch: Architecture, workload: Workload, active_parameters: Size) -> Floats:
+    """(6 N + 12 L H Q T) a token in training, a third of it in a forward; N counts what a token visits (PaLM, B)."""
+    length = workload.context if workload.phase == "decode" else workload.sequence
+    attention: Size = 0
+    for block in arch.stacks[-1].blocks:
+        for mixer in block.mixers:
+            if isinstance(mixer, Attention):
+                attention = attention + block.count * mixer.heads * mixer.head_dim
+    per_token = 2.0 * np.asarray(active_parameters) + 4.0 * np.asarray(attention) * length
+    passes = 3 if workload.phase == "train" else 1
+    return np.atleast_1d(passes * per_token * workload.tokens / workload.tensor_parallel)

@@ -1,0 +1,220 @@
+"""Emitter: collects operators one by one, for one shape or a thousand, and stacks them into an OperatorTable.
+
+A column's value is a number or an array of shape (shapes,); nothing here loops over shapes. While the forward pass is
+emitted, `save` notes what autograd keeps for the backward, so that memory is read off the same walk.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import COLUMNS, OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
+from tilewise.server.operators.sequences import Launches
+
+# Enum members are slow to look up, and these are looked up for every row.
+_GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
+
+Number = int | float | NDArray[np.int64] | NDArray[np.float64]
+Row = dict[str, Number]
+
+
+class Emitter:
+    """Rows of one walk over an architecture.
+
+    saved:   bytes kept for the backward by each layer label, for one of its repeats
+    live:    bytes that one repeat of a checkpointed layer keeps while its backward runs
+    transients: largest working set of one repeat, beyond what is saved
+    repeats: how often each layer label repeats
+    forward: direction of what is emitted as forward ("recompute" while a checkpointed layer runs again)
+    keep:    whether backward rows and saved bytes are noted (not while recomputing)
+    """
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.labels: dict[tuple[str, str, str, str], int] = {}
+        self.saved: dict[str, Number] = defaultdict(int)
+        self.live: dict[str, Number] = {}
+        self.transients: dict[str, Number] = {}
+        self.repeats: dict[str, Number] = {}
+        self.forward = "forward"
+        self.keep = True
+        self.layer = ""
+        self.part = ""
+        self.count: Number = 1
+
+    @contextmanager
+    def scope(self, *, layer: str | None = None, part: str | None = None, count: Number | None = None) -> Iterator[None]:
+        """Rows emitted inside belong to this layer and part and repeat `count` times."""
+        before = self.layer, self.part, self.count
+        self.layer = self.layer if layer is None else layer
+        self.part = self.part if part is None else part
+        self.count = self.count if count is None else count
+        self.repeats[self.layer] = self.count
+        yield
+        self.layer, self.part, self.count = before
+
+    def add(self, name: str, direction: str, kind: int, repeat: Number = 1, **columns: Number) -> None:
+        """Append one row; `repeat` multiplies the scope's count."""
+        key = (name, self.layer, self.part, direction)
+        row: Row = columns
+        row["label"] = self.labels.setdefault(key, len(self.labels))
+        row["kind"] = kind
+        row["count"] = self.count * repeat
+        self.rows.append(row)
+
+    def save(self, num_bytes: Number) -> None:
+        """Note `num_bytes` that autograd keeps until the backward of this layer, per repeat."""
+        self.saved[self.layer] = self.saved[self.layer] + num_bytes
+
+    def work(self, num_bytes: Number) -> None:
+        """Note a working set of `num_bytes` in this layer; the largest counts."""
+        before = self.transients.get(self.layer, 0)
+        self.transients[self.layer] = np.maximum(before, num_bytes)[()]
+
+    @property
+    def transient(self) -> Number:
+        """The largest working set of any layer."""
+        sets = list(self.transients.values())
+        return np.maximum.reduce(np.broadcast_arrays(*sets))[()] if sets else 0
+
+    @staticmethod
+    def block_label(stack: str, layers: tuple[int, ...]) -> str:
+        """Layer label of a block: "decoder.0-31" where its layers are consecutive, "decoder.0,2..30" where not."""
+        first, last = layers[0], layers[-1]
+        if last - first + 1 == len(layers):
+            return f"{stack}.{first}" if len(layers) == 1 else f"{stack}.{first}-{last}"
+        return f"{stack}.{first},{layers[1]}..{last}"
+
+    def memory(
+        self,
+        name: str,
+        op: str,
+        rows: Number,
+        cols: Number,
+        read: Number,
+        written: Number,
+        *,
+        direction: str = "forward",
+        repeat: Number = 1,
+        kernels: float = 1,
+        special: Number = 0,
+        flops: Number = 0,
+    ) -> None:
+        """One memory-bound kernel over rows x cols, `read` and `written` bytes in all."""
+        self.add(
+            name, direction, _MEMORY, repeat, op=OP_CODES[op], rows=rows, cols=cols, bytes_read=read,
+            bytes_written=written, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
+        )  # fmt: skip
+
+    def launches(
+        self,
+        name: str,
+        sequence: tuple[Launches, ...],
+        rows: Number,
+        cols: Number,
+        width: int,
+        *,
+        direction: str = "forward",
+        repeat: Number = 1,
+    ) -> None:
+        """Every kernel of a framework operation over rows x cols; `width` is the bytes of an activation element."""
+        for launch in sequence:
+            if launch.only_narrow and width == 4:
+                continue
+            inner = cols * launch.share if launch.share != 1 else cols
+            elements = rows * inner
+            read = launch.read.bytes(rows, inner, elements, width)
+            written = launch.written.bytes(rows, inner, elements, width)
+            special = launch.special * (elements if launch.special_per == "element" else rows)
+            self.add(
+                name, direction, _MEMORY, repeat * launch.times, op=launch.op, rows=rows, cols=inner,
+                bytes_read=read, bytes_written=written, kernels=launch.kernels, special=special,
+            )  # fmt: skip
+
+    def gemm(
+        self,
+        name: str,
+        m: Number,
+        n: Number,
+        k: Number,
+        *,
+        precision: Precision,
+        widths: tuple[float, float, float],
+        layout: Layout = Layout.FORWARD,
+        direction: str = "forward",
+        groups: Number = 1,
+    ) -> None:
+        """A (batched) matrix product y[m,n]; `widths` are the bytes of an element of x, of w and of y."""
+        work = 2.0 * m * n * k * groups
+        self.add(
+            name, direction, _GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
+            flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2],
+            bytes_read=groups * k * (widths[0] * m + widths[1] * n), bytes_written=groups * widths[2] * m * n,
+        )  # fmt: skip
+
+    def grouped_gemm(
+        self,
+        name: str,
+        m: Number,
+        n: Number,
+        k: Number,
+        groups: Number,
+        *,
+        precision: Precision,
+        widths: tuple[float, float, float],
+        layout: Layout = Layout.FORWARD,
+        direction: str = "forward",
+    ) -> None:
+        """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
+        work = 2.0 * m * n * k
+        inputs, output = m * k * widths[0], groups * n * k * widths[1]
+        read, written = inputs + output, m * n * widths[2]
+        if layout == Layout.WEIGHT_GRADIENT:  # k rows in all; every expert has a gradient, hit or not
+            read, written = k * (m * widths[0] + n * widths[1]), groups * m * n * widths[2]
+        self.add(
+            name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
+            flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2], bytes_read=read,
+            bytes_written=written, kernels=2,
+        )  # fmt: skip
+
+    def attention(self, name: str, phase: Phase, *, direction: str = "forward", **columns: Number) -> None:
+        self.add(name, direction, _ATTENTION, phase=phase, **columns)
+
+    def collective(
+        self, name: str, op: str, message: Number, ranks: int, *, direction: str = "forward", repeat: Number = 1
+    ) -> None:
+        """A collective of `message` bytes per rank; nothing where there is one rank."""
+        if ranks > 1:
+            self.add(
+                name, direction, _COLLECTIVE, repeat, op=OP_CODES[op], message_bytes=message, ranks=ranks,
+                bytes_read=message, bytes_written=message,
+            )  # fmt: skip
+
+    def table(self) -> OperatorTable:
+        """Stack the rows: index = row * shapes + shape."""
+        length, shapes = len(self.rows), self._shapes()
+        size = (length, shapes) if shapes > 1 else (length,)
+        columns = {name: np.zeros(size, dtype) for name, dtype in COLUMNS.items()}
+        columns["groups"][:] = columns["kernels"][:] = 1
+        if shapes > 1:
+            columns["shape"][:] = np.arange(shapes)
+        for index, row in enumerate(self.rows):
+            for name, value in row.items():
+                columns[name][index] = value
+        flat = {name: column.reshape(-1) for name, column in columns.items()}
+        labels = [Label(name=n, layer=layer, part=p, direction=d) for n, layer, p, d in self.labels]
+        return table_from_columns(labels, shapes, length * shapes, flat)
+
+    def _shapes(self) -> int:
+        """Candidates: every size of a row enters its bytes, and depth its count."""
+        for row in self.rows:
+            for value in (row["bytes_read"], row["bytes_written"], row["count"]):
+                if isinstance(value, np.ndarray):
+                    return len(value)
+        return 1

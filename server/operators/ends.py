@@ -1,0 +1,107 @@
+"""What surrounds the layers: positions, embeddings, lm_head, loss, optimizer."""
+
+from __future__ import annotations
+
+from tilewise.server.architecture.model import Architecture, Embedding, Split
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
+from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL
+from tilewise.server.operators.variants import Variant
+
+# torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
+ATOMIC_EMBEDDING = 3072
+
+
+def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
+    """Position ids, the check for a packed batch, the rotary tables: two dozen tiny kernels that eager code launches."""
+    if plan.fused:
+        return
+    with e.scope(layer="positions", part="embedding"):
+        ids = 8 * plan.tokens
+        e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
+        table = 4 * plan.sequence * rope_dim
+        e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=9)
+
+
+def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
+    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism."""
+    with e.scope(layer="embedding", part="embedding", count=1):
+        for index, table in enumerate(tables):
+            size = tokens * table.width * plan.width
+            e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
+            if index:
+                operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
+            if plan.train:
+                _embedding_backward(e, plan, table, tokens, size)
+        if tables and variant.scales_embedding:
+            scaled = tokens * tables[0].width * plan.width
+            e.memory("embedding_scale", "pointwise", tokens, tables[0].width, scaled, scaled)
+        if tables:
+            e.collective("all_reduce", "all_reduce", tokens * tables[0].width * plan.width, plan.tp)
+
+
+def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number, size: Number) -> None:
+    rows = table.rows // plan.tp if table.kind == "token" else table.rows
+    whole = rows * table.width * plan.width
+    e.memory(table.name, "fill", rows, table.width, 0, whole, direction="backward")
+    if plan.tokens <= ATOMIC_EMBEDDING:
+        e.memory(table.name, "embedding_backward", tokens, table.width, 2 * size, size, direction="backward")
+        return
+    keys = 16 * plan.tokens
+    e.memory(table.name, "sort", tokens, 1, keys, keys, direction="backward", repeat=28)
+    e.memory(table.name, "embedding_backward", tokens, table.width, size, size, direction="backward", repeat=2)
+    e.save(8 * tokens)
+
+
+def head(e: Emitter, plan: Plan, arch: Architecture, tokens: Number) -> None:
+    """Final norms and the matrix onto the vocabulary, on the positions asked for; in training the loss."""
+    if arch.head is None:
+        return
+    asked = plan.batch if plan.decode or plan.workload.logits == "last" else tokens
+    with e.scope(layer="lm_head", part="lm_head", count=1):
+        for linear in arch.head_linears:
+            project(e, plan, (linear,), asked, plain=True)
+            operation(e, plan, "head_activation", ACTIVATIONS["silu"], asked, linear.outputs)
+        for n in arch.head_norms:
+            norm(e, plan, n, asked)
+        project(e, plan, (arch.head,), asked, plain=True)
+        vocab = shard(arch.head, plan.tp)[1]
+        if arch.head.split == Split.COLUMN and not plan.train:
+            e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
+    if plan.train:
+        loss(e, plan, asked, vocab)
+
+
+def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number) -> None:
+    """Cross entropy; eager code lifts the logits to fp32 first."""
+    with e.scope(layer="loss", part="loss", count=1):
+        operation(e, plan, "cross_entropy", CROSS_ENTROPY[plan.fused], tokens, vocab)
+        if not plan.fused:
+            labels = 8 * plan.tokens
+            e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if plan.batch == 1 else 4)
+        if plan.tp > 1:
+            e.collective("loss_reduce", "all_reduce", 4 * tokens, plan.tp, repeat=3)
+
+
+def tied(e: Emitter, plan: Plan, arch: Architecture) -> None:
+    """The gradients of a tied embedding and head are added."""
+    if arch.tied and arch.head is not None and plan.train:
+        inputs, outputs = shard(arch.head, plan.tp)
+        with e.scope(layer="lm_head", part="lm_head", count=1):
+            accumulate(e, plan, outputs, inputs, name="tied_grad")
+
+
+FUSED_ADAM_ELEMENTS = 320 * 65536  # elements one launch of the multi-tensor kernel covers (ATen MultiTensorApply.cuh)
+
+
+def optimize(e: Emitter, plan: Plan, parameters: Number) -> None:
+    """Fused AdamW: reads parameter, gradient and both moments, writes all but the gradient, in the parameters' dtype."""
+    if plan.workload.optimizer == "none":
+        return
+    with e.scope(layer="optimizer", part="optimizer", count=1):
+        size = parameters * plan.width
+        e.memory(
+            "adamw", "adamw", 1, parameters, 4 * size, 3 * size, direction="optimizer", special=parameters,
+            kernels=1 + parameters // FUSED_ADAM_ELEMENTS,
+        )  # fmt: skip

@@ -1,0 +1,86 @@
+"""Mixture of experts: router, routed experts as grouped GEMMs over tokens sorted by expert, shared experts."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.hwdb.table import Layout
+from tilewise.server.architecture.model import Experts
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.feedforward import activate, feed_forward
+from tilewise.server.operators.linear import accumulate, operation, project, shard
+from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.routing import Routing, combine, permute, route
+from tilewise.server.operators.sequences import GATE, RESIDUAL
+from tilewise.server.operators.variants import Variant
+
+
+def distinct_experts(count: Number, top_k: Number, tokens: Number) -> Number:
+    """Experts that `tokens` tokens hit, expected for independent uniform choices: E (1 - (1 - k/E)^n)."""
+    return count * (1 - (1 - top_k / count) ** tokens)
+
+
+def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
+    """Share of the rows a grouped GEMM computes for nothing when every expert hit is padded to `tile` rows."""
+    hit = distinct_experts(experts.count, experts.top_k, tokens)
+    per_expert = tokens * experts.top_k / hit
+    padded: Number = np.ceil(per_expert / tile) * tile
+    return 1 - per_expert / padded
+
+
+def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
+    """One mixture-of-experts sub-layer on `tokens` rows."""
+    hidden = moe.router.inputs
+    routing = Routing(tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width)
+    with e.scope(part="moe"):
+        project(e, plan, (moe.router,), tokens, plain=True)
+        route(e, plan, routing, style.renormalises)
+        permute(e, plan, routing)
+        _experts(e, plan, moe, routing)
+        combine(e, plan, routing)
+    if moe.shared is not None:
+        feed_forward(e, plan, moe.shared, tokens, input_saved=True)
+        with e.scope(part="moe"):
+            if moe.shared_gate is not None:
+                project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)
+                operation(e, plan, "shared_gate", GATE, tokens, hidden)
+            operation(e, plan, "shared_add", RESIDUAL, tokens, hidden)
+    accumulate(e, plan, tokens, hidden, 1 if moe.shared is None else 2)
+
+
+def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
+    """Up and down with the activation between; transformers 5 holds an expert's gate and up as one matrix."""
+    hit = distinct_experts(moe.count, moe.top_k, routing.tokens)
+    *first, down = [(linear.name, *shard(linear, plan.tp)) for linear in moe.expert]
+    if moe.gated and len(first) == 2:
+        first = [("gate_up_proj", first[0][1], first[0][2] + first[1][2])]
+    for name, inputs, outputs in first:
+        _grouped(e, plan, name, routing.routed, outputs, inputs, hit, moe.count)
+    width = moe.width // plan.tp
+    activate(e, plan, moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
+    if plan.train and e.keep and not plan.selective:
+        e.save(routing.routed * width * plan.width)  # the input of the down-projection
+    _grouped(e, plan, down[0], routing.routed, down[2], down[1], hit, moe.count)
+
+
+def _grouped(
+    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, hit: Number, experts: Number
+) -> None:
+    """A grouped GEMM and its gradients; eager transformers masks every product for expert parallelism."""
+    shape = {"precision": plan.linear, "widths": (plan.inner, plan.weight, float(plan.width))}
+    e.grouped_gemm(name, rows, n, k, hit, direction=e.forward, **shape)  # type: ignore[arg-type]
+    if not plan.fused:
+        _mask(e, plan, rows, n, e.forward)
+    if plan.train and e.keep:
+        back = {**shape, "direction": "backward"}
+        e.grouped_gemm(name, n, k, rows, experts, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
+        e.grouped_gemm(name, rows, k, n, hit, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
+        if not plan.fused:
+            _mask(e, plan, rows, n, "backward")
+
+
+def _mask(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
+    """masked_fill: a copy and a masked write."""
+    size = rows * cols * plan.width
+    e.memory("expert_mask", "copy", rows, cols, size, size, direction=direction)
+    e.memory("expert_mask", "pointwise_strided", rows, cols, size, size, direction=direction)

@@ -1,0 +1,129 @@
+"""Linear layers and plain framework operations: the rows of their forward and of their gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Series
+
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Layout
+from tilewise.server.architecture.model import Linear, Norm, Split
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.sequences import ACCUMULATE, NORMS, Sequence
+
+
+def operation(
+    e: Emitter,
+    plan: Plan,
+    name: str,
+    sequence: Sequence,
+    rows: Number,
+    cols: Number,
+    *,
+    repeat: Number = 1,
+    saves: Number = 1,
+    backward: bool = True,
+) -> None:
+    """A framework operation over rows x cols; in training also its backward and what it keeps (`saves` times)."""
+    e.launches(name, sequence.forward, rows, cols, plan.width, direction=e.forward, repeat=repeat)
+    if not (plan.train and e.keep and backward):
+        return
+    if plan.selective and sequence.saved.element_a + sequence.saved.element:
+        e.save(rows * cols * plan.width * saves)  # its input; the rest is computed again
+        e.launches(name, sequence.forward, rows, cols, plan.width, direction="recompute", repeat=repeat)
+    else:
+        e.save(sequence.saved.bytes(rows, cols, rows * cols, plan.width) * saves)
+    e.launches(name, sequence.backward, rows, cols, plan.width, direction="backward", repeat=repeat)
+
+
+def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Number = 1, name: str = "grad_add") -> None:
+    """Gradients of a tensor with several readers are added; inductor folds that into its neighbours."""
+    if plan.train and e.keep and not plan.fused:
+        e.launches(name, ACCUMULATE, rows, cols, plan.width, direction="backward", repeat=repeat)
+
+
+def norm(e: Emitter, plan: Plan, norm: Norm, tokens: Number, *, variant: str = "", repeat: int = 1, saves: int = 1) -> None:
+    """A normalisation of `tokens` rows (repeat: identical ones; saves: how many keep an input of their own)."""
+    kind = variant or ("rms_plain" if norm.kind == "rms" and not norm.weight else norm.kind)
+    with e.scope(part="norm"):
+        rows = tokens * norm.heads
+        operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
+
+
+def shard(linear: Linear, tp: int) -> tuple[Number, Number]:
+    """(inputs, outputs) of one rank's part of the matrix."""
+    inputs = linear.inputs // tp if linear.split == Split.ROW else linear.inputs
+    outputs = linear.outputs // tp if linear.split == Split.COLUMN else linear.outputs
+    return inputs, outputs
+
+
+def project(
+    e: Emitter,
+    plan: Plan,
+    linears: Series[Linear],
+    tokens: Number,
+    *,
+    outputs: Series[Number | None] = (),
+    plain: bool = False,
+    save_input: bool = True,
+    input_gradient: bool = True,
+) -> None:
+    """Matrices that read one and the same input of `tokens` rows.
+
+    outputs:    local output widths where they are not the shard's own (replicated kv heads)
+    plain:      never quantized (router, lm_head)
+    save_input: the input is kept for the weight gradient (False where something else already keeps it)
+    """
+    precision = plan.plain if plain else plan.linear
+    widths = (plan.width, plan.width, plan.width) if plain else (plan.inner, plan.weight, plan.width)
+    shards = [shard(linear, plan.tp) for linear in linears]
+    sizes = [(k, given if given is not None else n) for (k, n), given in zip(shards, outputs or [None] * len(shards))]
+    inputs = sizes[0][0]
+    _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
+    for linear, (k, n) in zip(linears, sizes):
+        e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward)
+        if linear.split == Split.ROW:
+            _all_reduce(e, plan, tokens, n, e.forward)
+    if not (plan.train and e.keep):
+        return
+    if save_input:
+        e.save(tokens * inputs * plan.width)
+    for linear, (k, n) in zip(linears, sizes):
+        _quantize(e, plan, tokens, n, "quantize_gradient", "backward", plain)
+        _gradients(e, plan, linear, tokens, n, k, precision, widths, input_gradient)
+    if input_gradient and len(linears) > 1:
+        accumulate(e, plan, tokens, inputs, len(linears) - 1)
+    if linears[0].split == Split.COLUMN and input_gradient:
+        _all_reduce(e, plan, tokens, inputs, "backward")
+
+
+def _gradients(
+    e: Emitter,
+    plan: Plan,
+    linear: Linear,
+    tokens: Number,
+    n: Number,
+    k: Number,
+    precision: Precision,
+    widths: tuple[float, float, float],
+    input_gradient: bool,
+) -> None:
+    """wgrad[n,k] = g[tokens,n]^T x[tokens,k]; dgrad[tokens,k] = g[tokens,n] w[n,k]; bias: column sums of g."""
+    back = {"precision": precision, "widths": widths, "direction": "backward"}
+    e.gemm(linear.name, n, k, tokens, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
+    if input_gradient:
+        e.gemm(linear.name, tokens, k, n, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
+    if linear.bias:
+        size = tokens * n * plan.width
+        e.memory(f"{linear.name}.bias", "reduce_columns", tokens, n, size, n * plan.width, direction="backward", kernels=2)
+
+
+def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, direction: str, plain: bool) -> None:
+    """Cast a GEMM's input to the narrow format, with its scales."""
+    if plan.workload.quantized and not plain:
+        e.memory(name, "quantize", rows, cols, rows * cols * plan.width, rows * cols * plan.inner, direction=direction)
+
+
+def _all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
+    with e.scope(part="communication"):
+        e.collective("all_reduce", "all_reduce", rows * cols * plan.width, plan.tp, direction=direction)

@@ -1,0 +1,122 @@
+"""Choosing experts and moving tokens: router scores, the sort by expert, gather, and the weighted sum back.
+
+The kernels are those of transformers' grouped_mm_experts_forward (integrations/moe.py) and its backward, where every
+gather's gradient is an accumulating index_put that sorts its indices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.plan import Plan
+
+SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
+SINGLE_TILE = 3000  # pairs that CUB's radix sort takes in one tile, about
+INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """tokens; routed: token-expert pairs; hidden width; experts; top_k; width: bytes of a weighted row's element."""
+
+    tokens: Number
+    routed: Number
+    hidden: Number
+    experts: Number
+    top_k: Number
+    width: int
+
+
+def radix_kernels(bits: Number) -> Number:
+    """Kernels of CUB's onesweep radix sort: two memsets, histogram, prefix sum, and two for every 8 bits."""
+    return 4 + 2 * np.ceil(bits / 8)
+
+
+def sort_kernels(elements: Number) -> Number:
+    """Kernels of torch.sort over int64 keys."""
+    return np.where(np.asarray(elements) <= SMALL_SORT, 3, 1 + radix_kernels(64))[()]
+
+
+def index_put_kernels(indices: Number, largest: Number) -> Number:
+    """Kernels of an accumulating index_put of `indices` rows into `largest` rows."""
+    sort = np.where(np.asarray(indices) <= SINGLE_TILE, 1, radix_kernels(np.ceil(np.log2(np.maximum(largest, 2)))))
+    return INDEX_PUT + sort[()]
+
+
+def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
+    """Softmax in fp32, selection, and where the family does so the chosen weights' normalisation."""
+    scores, chosen = 4 * r.tokens * r.experts, 4 * r.routed
+    narrow = r.tokens * r.experts * plan.width
+    e.memory("router_softmax", "cast", r.tokens, r.experts, narrow, scores, direction=e.forward)
+    e.memory("router_softmax", "softmax", r.tokens, r.experts, scores, scores, direction=e.forward, special=scores / 4)
+    e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2)
+    small = 3 if renormalises else 1
+    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small)
+    if not (plan.train and e.keep):
+        return
+    e.save(scores + 3 * chosen + (chosen if renormalises else 0))
+    small = 7 if renormalises else 1
+    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction="backward", repeat=small)
+    e.memory("router_topk", "scatter_add", r.tokens, r.experts, 3 * chosen, scores, direction="backward", kernels=2)
+    e.memory("router_softmax", "softmax_backward", r.tokens, r.experts, 2 * scores, scores, direction="backward")
+    e.memory("router_softmax", "cast", r.tokens, r.experts, scores, narrow, direction="backward")
+
+
+def permute(e: Emitter, plan: Plan, r: Routing) -> None:
+    """Sort the pairs by expert, count and scan the groups, gather the tokens' rows and weights."""
+    keys, size = 8 * r.routed, r.routed * r.hidden * plan.width
+    e.memory("expert_sort", "sort", r.routed, 1, 2 * keys, 2 * keys, direction=e.forward, kernels=sort_kernels(r.routed))
+    e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=9)
+    e.memory("expert_gather", "gather", r.routed, r.hidden, size, size, direction=e.forward)
+    if not plan.fused:
+        e.memory("expert_mask", "pointwise_strided", r.routed, r.hidden, size, size, direction=e.forward)
+    if not (plan.train and e.keep):
+        return
+    e.save(size + 3 * keys)
+    summed = r.tokens * r.hidden * plan.width
+    if not plan.fused:
+        e.memory("expert_mask", "copy", r.routed, r.hidden, size, size, direction="backward")
+        e.memory("expert_mask", "pointwise_strided", r.routed, r.hidden, size, size, direction="backward")
+    e.memory("expert_gather", "fill", r.tokens, r.hidden, 0, summed, direction="backward")
+    kernels = index_put_kernels(r.routed, r.tokens)
+    e.memory("expert_gather", "scatter_add", r.routed, r.hidden, size, summed, direction="backward", kernels=kernels)
+    e.memory("weight_gather", "fill", r.routed, 1, 0, keys / 2, direction="backward")
+    kernels = index_put_kernels(r.routed, r.routed)
+    e.memory("weight_gather", "scatter_add", r.routed, 1, keys, keys / 2, direction="backward", kernels=kernels)
+
+
+def combine(e: Emitter, plan: Plan, r: Routing) -> None:
+    """Weight each expert's rows, bring them back into token order, add a token's rows up."""
+    narrow, size, out = r.routed * r.hidden * plan.width, r.routed * r.hidden * r.width, r.tokens * r.hidden * r.width
+    lifted = r.width > plan.width
+    if plan.fused:
+        e.memory("combine", "scatter_add", r.routed, r.hidden, narrow, out, direction=e.forward)
+    else:
+        e.memory("combine_weight", "pointwise_strided", r.routed, r.hidden, narrow, size, direction=e.forward)
+        e.memory("combine_order", "pointwise", r.routed, 1, 8 * r.routed, 8 * r.routed, direction=e.forward, repeat=2)
+        e.memory("combine_gather", "gather", r.routed, r.hidden, size, size, direction=e.forward)
+        e.memory("combine_sum", "reduce", r.tokens, r.hidden * r.top_k, size, out, direction=e.forward)
+        if lifted:
+            e.memory("combine_cast", "cast", r.tokens, r.hidden, out, out / 2, direction=e.forward)
+    if plan.train and e.keep:
+        e.save(narrow + 10 * r.routed)
+        _combine_backward(e, plan, r, narrow, size, out, lifted)
+
+
+def _combine_backward(
+    e: Emitter, plan: Plan, r: Routing, narrow: Number, size: Number, out: Number, lifted: bool
+) -> None:
+    shape = (r.routed, r.hidden)
+    if lifted:
+        e.memory("combine_cast", "cast", r.tokens, r.hidden, out / 2, out, direction="backward")
+        e.memory("combine_cast", "cast", *shape, size, narrow, direction="backward")
+    e.memory("combine_sum", "transpose", *shape, out, size, direction="backward")
+    e.memory("combine_gather", "fill", *shape, 0, size, direction="backward")
+    kernels = index_put_kernels(r.routed, r.routed)
+    e.memory("combine_gather", "scatter_add", *shape, size, size, direction="backward", kernels=kernels)
+    e.memory("combine_weight", "mul", *shape, size + narrow, size, direction="backward")
+    e.memory("combine_weight", "pointwise_strided", *shape, size, size, direction="backward")
+    e.memory("combine_weight", "reduce", *shape, size, r.routed * r.width, direction="backward")

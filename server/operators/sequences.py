@@ -1,0 +1,255 @@
+"""What each operation of a model launches on the GPU, kernel by kernel, and what autograd keeps of it.
+
+Operands are written as letters, one letter an operand, over a matrix of rows x cols:
+
+    a  activation element (2 bytes in 16-bit models)      f  fp32 element
+    r  fp32 value per row (a variance)                     w  weight per column, of the activations' width
+    v  fp32 value per column                               i  int64 per row
+    b  one byte per element
+
+"eager" is the code of transformers 5.17 as torch 2.11 runs it, one kernel per framework operator; "fused" is what
+inductor makes of it. The sequences were read off transformers' source and checked against profiles of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tilewise.hwdb.table import OP_CODES
+
+
+@dataclass(frozen=True, slots=True)
+class Operands:
+    """Bytes of a set of operands: per element, per row and per column, activation-wide and fixed-width apart."""
+
+    element_a: int
+    element: int
+    row: int
+    column_a: int
+    column: int
+
+    @classmethod
+    def of(cls, letters: str) -> Operands:
+        return cls(
+            element_a=letters.count("a"),
+            element=4 * letters.count("f") + letters.count("b"),
+            row=4 * letters.count("r") + 8 * letters.count("i"),
+            column_a=letters.count("w"),
+            column=4 * letters.count("v"),
+        )
+
+    def bytes(self, rows: Any, cols: Any, elements: Any, width: int) -> Any:
+        """Bytes of the operands over a matrix of rows x cols; sizes may be arrays."""
+        total = elements * (self.element_a * width + self.element)
+        if self.row:
+            total = total + rows * self.row
+        if self.column_a or self.column:
+            total = total + cols * (self.column_a * width + self.column)
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Launches:
+    """Kernels of one kind: `times` launches that each read and write these operands.
+
+    share:       part of the columns it works on (half a head in a rotation)
+    kernels:     GPU kernels one launch really is (2 where a memset clears a reduction's semaphores)
+    only_narrow: exists only in 16-bit models (a cast to fp32 and back)
+    """
+
+    op: int
+    read: Operands
+    written: Operands
+    times: int = 1
+    share: float = 1
+    special: float = 0
+    special_per: str = "element"
+    kernels: float = 1
+    only_narrow: bool = False
+
+
+def _launch(op: str, read: str, written: str, **options: Any) -> Launches:
+    return Launches(OP_CODES[op], Operands.of(read), Operands.of(written), **options)
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """One operation: forward and backward kernels, and the operands autograd keeps between them."""
+
+    forward: tuple[Launches, ...]
+    backward: tuple[Launches, ...] = ()
+    saved: Operands = field(default_factory=lambda: Operands.of(""))
+
+
+_TO_FP32 = _launch("cast", "a", "f", only_narrow=True)
+_FROM_FP32 = _launch("cast", "f", "a", only_narrow=True)
+_VARIANCE = (
+    _launch("pointwise", "f", "f"),  # pow(2)
+    _launch("reduce", "f", "r"),  # mean
+    _launch("pointwise", "r", "r"),  # + eps
+    _launch("pointwise", "r", "r", special=1, special_per="row"),  # rsqrt
+    _launch("pointwise_strided", "fr", "f"),  # x * rsqrt
+)
+_VARIANCE_BACKWARD = (
+    _launch("mul", "ff", "f"),
+    _launch("pointwise_strided", "fr", "f"),
+    _launch("reduce", "f", "r"),
+    _launch("pointwise", "rr", "r", times=3),  # rsqrt's derivative
+    _launch("pointwise_strided", "r", "f"),  # mean's: expand, then divide
+    _launch("copy", "f", "f"),  # pow(1)
+    _launch("pointwise", "f", "f"),  # * 2
+    _launch("mul", "ff", "f"),
+    _launch("add", "ff", "f"),
+)
+_RMS_PLAIN = Sequence(
+    (_TO_FP32, *_VARIANCE, _FROM_FP32), (_TO_FP32, *_VARIANCE_BACKWARD, _FROM_FP32), Operands.of("fr")
+)
+_RMS_WEIGHTED = Sequence(  # Llama and most others: weight * x_hat, in the model's dtype
+    (_TO_FP32, *_VARIANCE, _FROM_FP32, _launch("pointwise_strided", "aw", "a")),
+    (
+        _launch("pointwise_strided", "aw", "a"),
+        _launch("mul", "aa", "a"),
+        _launch("reduce_columns", "a", "w", kernels=2),
+        _TO_FP32,
+        *_VARIANCE_BACKWARD,
+        _FROM_FP32,
+    ),
+    Operands.of("fra"),
+)
+_RMS_SHIFTED = Sequence(  # Gemma: x_hat * (1 + weight), in fp32
+    (
+        _TO_FP32,
+        *_VARIANCE,
+        _launch("cast", "w", "v", share=1),
+        _launch("pointwise", "v", "v"),
+        _launch("pointwise_strided", "fv", "f"),
+        _FROM_FP32,
+    ),
+    (
+        _TO_FP32,
+        _launch("mul", "ff", "f"),
+        _launch("pointwise_strided", "fv", "f"),
+        _launch("reduce_columns", "f", "v", kernels=2),
+        _launch("cast", "v", "w"),
+        *_VARIANCE_BACKWARD,
+        _FROM_FP32,
+    ),
+    Operands.of("ffrv"),
+)
+_LAYERNORM = Sequence(
+    (_launch("layernorm", "aww", "arr"),),
+    (_launch("layernorm_backward", "aarrw", "a"), _launch("reduce_columns", "aarr", "ww")),
+    Operands.of("arr"),
+)
+# Inductor makes one kernel of a norm and of the residual addition before it, and recomputes x_hat in the backward.
+_RMS_FUSED = Sequence(
+    (_launch("rmsnorm", "aaw", "aar", special=1, special_per="row"),),
+    (_launch("rmsnorm_backward", "aaarw", "a"), _launch("reduce_columns", "aar", "v"), _launch("reduce", "v", "w")),
+    Operands.of("ar"),
+)
+_LAYERNORM_FUSED = Sequence(
+    (_launch("layernorm", "aaww", "aarr", special=1, special_per="row"),),
+    (_launch("layernorm_backward", "aaarrw", "a"), _launch("reduce_columns", "aarr", "vv"), _launch("reduce", "vv", "ww")),
+    Operands.of("arr"),
+)
+
+NORMS = {
+    "rms": (_RMS_WEIGHTED, _RMS_FUSED),
+    "rms_plain": (_RMS_PLAIN, _RMS_FUSED),
+    "rms_shifted": (_RMS_SHIFTED, _RMS_FUSED),
+    "layer": (_LAYERNORM, _LAYERNORM_FUSED),
+}
+
+_ROTATE = (
+    _launch("pointwise_strided", "a", "a"),  # x * cos
+    _launch("pointwise_strided", "a", "a", share=0.5),  # neg
+    _launch("cat", "a", "a"),
+    _launch("pointwise_strided", "a", "a"),  # * sin
+    _launch("pointwise_strided", "aa", "a"),  # +
+)
+_SLICE_BACKWARD = (_launch("fill", "", "a"), _launch("transpose", "a", "a", share=0.5))
+_ROTATE_BACKWARD = (
+    _launch("pointwise_strided", "a", "a"),
+    _launch("pointwise_strided", "a", "a", share=0.5),
+    *_SLICE_BACKWARD,
+    *_SLICE_BACKWARD,
+    _launch("add", "aa", "a"),
+    _launch("pointwise_strided", "a", "a"),
+    _launch("pointwise_strided", "aa", "a"),
+)
+ROPE = (
+    Sequence(_ROTATE, _ROTATE_BACKWARD),
+    Sequence((_launch("rope", "a", "a"),), (_launch("rope_backward", "a", "a"),)),
+)
+# Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
+ROPE_JOIN = Sequence((_launch("cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
+
+_ACT = {"special": 1.0}
+ACTIVATIONS: dict[str, Sequence] = {
+    "silu": Sequence(
+        (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "a", special=1),), Operands.of("a")
+    ),
+    "gelu_new": Sequence(  # written out in transformers: eight kernels
+        (
+            _launch("pointwise", "a", "a", special=1),  # pow(3)
+            _launch("pointwise", "a", "a", times=3),
+            _launch("add", "aa", "a"),
+            _launch("pointwise", "a", "a", special=1),  # tanh
+            _launch("pointwise", "a", "a"),
+            _launch("mul", "aa", "a"),
+        ),
+        (
+            _launch("mul", "aa", "a", times=2),
+            _launch("pointwise", "a", "a", times=5),
+            _launch("mul", "aa", "a", times=2),
+            _launch("add", "aa", "a", times=2),
+        ),
+        Operands.of("aaaa"),
+    ),
+    "quick_gelu": Sequence(
+        (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("mul", "aa", "a")),
+        (_launch("mul", "aa", "a", times=2), _launch("activation_backward", "aa", "a"), _launch("pointwise", "a", "a"),
+         _launch("add", "aa", "a")),
+        Operands.of("aa"),
+    ),
+    "relu2": Sequence(
+        (_launch("activation", "a", "a"), _launch("pointwise", "a", "a")),
+        (_launch("pointwise", "a", "a", times=2), _launch("mul", "aa", "a"), _launch("activation_backward", "aa", "a")),
+        Operands.of("aa"),
+    ),
+}  # fmt: skip
+GATE = Sequence((_launch("mul", "aa", "a"),), (_launch("mul", "aa", "a", times=2),), Operands.of("aa"))
+GATED_FUSED = Sequence(
+    (_launch("gated_activation", "aa", "a", special=1),),
+    (_launch("gated_activation_backward", "aaa", "aaa", special=1),),
+    Operands.of("aa"),
+)
+ACTIVATION_FUSED = Sequence(
+    (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "aa", special=1),), Operands.of("a")
+)
+RESIDUAL = Sequence((_launch("add", "aa", "a"),))
+ACCUMULATE = (_launch("add", "aa", "a"),)  # two gradients of one tensor meet
+CONTIGUOUS = (_launch("transpose", "a", "a"),)
+SOFTCAP = Sequence(
+    (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("pointwise", "a", "a")),
+    (_launch("pointwise", "a", "a"), _launch("mul", "aa", "a"), _launch("pointwise", "a", "a")),
+    Operands.of("a"),
+)
+CROSS_ENTROPY = (
+    Sequence(
+        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("reduce", "ri", "r")),
+        (
+            _launch("fill", "", "f"),
+            _launch("scatter_add", "i", "r"),
+            _launch("cross_entropy_backward", "ff", "f", special=1),
+            _FROM_FP32,
+        ),
+        Operands.of("f"),
+    ),
+    Sequence(
+        (_launch("cross_entropy", "a", "rr", special=1), _launch("reduce", "ari", "r")),
+        (_launch("cross_entropy_backward", "arri", "a", special=1),),
+        Operands.of("arr"),
+    ),
+)

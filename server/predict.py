@@ -1,0 +1,226 @@
+"""OperatorTable + Gpu -> what a step costs: step, layers, operators, memory.
+
+Intervals: the operators of a step share the calibration's bias and each has noise of its own. With h_i the half-width
+of row i (repeats counted in full: they err together), the step's is sqrt(SHARED (sum h_i)^2 + (1 - SHARED) sum h_i^2).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
+from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.server.architecture.counting import count
+from tilewise.server.architecture.model import Architecture
+from tilewise.server.memory import memory
+from tilewise.server.operators import walk
+from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
+from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.sharding import notes
+from tilewise.server.report import Interval, Report, Step, StepTable
+from tilewise.server.summary import headline, layers, operators, regime
+from tilewise.server.workload import Workload
+
+SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Totals of a table, one entry a candidate shape."""
+
+    busy_s: Floats
+    busy_low_s: Floats
+    busy_high_s: Floats
+    launches: Floats
+    gap_s: Floats
+    issue_s: Floats
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+
+
+def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
+    """Predict one step of `arch` under `workload` on one GPU of `gpu`'s kind; `detailed`: with every operator.
+
+    A row that no model answers makes the step's time None, with the reason. Raises InvalidInput (workload and
+    architecture do not fit together), NotAvailable (precision), and TilewiseError UTILIZATION_ABOVE_100 where a
+    FLOP count or a peak must be wrong.
+    """
+    emitted = walk(arch, workload)
+    table = emitted.table()
+    times = gpu.predict(table, workload.clock)
+    peak = gpu.peak(workload.format)
+    launched = launches(table, times, gpu)
+    sums = _sums(gpu, workload, table, times, launched)
+    parameters = count(arch)
+    resident = memory(arch, workload, emitted)
+    step = _step(gpu, arch, workload, table, times, sums, peak, parameters.active)
+    capacity = gpu.sku.hbm_bytes
+    parts = layers(gpu, table, times, launched, peak)
+    return Report(
+        architecture=arch,
+        workload=workload,
+        gpu=gpu.sku.name,
+        calibration="" if gpu.calibration is None else gpu.calibration.id,
+        parameters=parameters,
+        rank_parameters=int(rank_parameters(arch, workload.tensor_parallel)),
+        step=step,
+        layers=parts,
+        operators=operators(gpu, table, times, launched) if detailed else (),
+        memory=resident,
+        memory_capacity_bytes=capacity,
+        fits=bool(resident.total_bytes <= capacity),
+        headline=headline(arch, workload, gpu, step, parts, resident),
+        notes=(*arch.notes, *notes(arch, workload.tensor_parallel)),
+        table=table,
+        times=times,
+    )
+
+
+def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
+    """`predict` for an Architecture whose sizes are arrays: one row a candidate, no loop over them."""
+    emitted = walk(arch, workload)
+    table = emitted.table()
+    times = gpu.predict(table, workload.clock)
+    peak = gpu.peak(workload.format)
+    sums = _sums(gpu, workload, table, times, launches(table, times, gpu))
+    flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
+    moved = by_shape(table, table.bytes_read + table.bytes_written)
+    walls = _walls(table, times, sums)
+    resident = np.broadcast_to(memory(arch, workload, emitted).total_bytes, table.shapes).astype(float)
+    rate = peak.flops_per_s * sums.time_s
+    _check_utilisation(flops / rate, peak)
+    return StepTable(
+        time_s=sums.time_s, low_s=sums.low_s, high_s=sums.high_s, busy_s=sums.busy_s, issue_s=sums.issue_s,
+        tokens_per_s=workload.tokens / sums.time_s, mfu=flops / rate, hfu=executed / rate,
+        mbu=moved / (sums.time_s * gpu.sku.hbm_bytes_per_s), flops=flops, executed_flops=executed, memory_bytes=moved,
+        launches=sums.launches, walls_s=walls, wall=walls.argmax(axis=0),
+        trust=times.trust.reshape(-1, table.shapes).min(axis=0),
+        distance=np.fmax.reduce(times.distance.reshape(-1, table.shapes)),
+        refusal=times.refusal.reshape(-1, table.shapes).max(axis=0), peak_memory_bytes=resident,
+        fits=resident <= gpu.sku.hbm_bytes,
+        parameters=np.broadcast_to(count(arch).total, table.shapes).astype(float), peak=peak, refusals=times.refusals,
+    )  # fmt: skip
+
+
+TWO_WAVES = 2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+
+
+def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
+    """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,).
+
+    Where no kernel is named, the tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for
+    gradients, 384 wide for a few rows. Operands off 16 bytes get other kernels, without a counter.
+    """
+    if gpu.sku.vendor.lower() != "nvidia":
+        return table.kernels
+    gemm = table.kind == Kind.GEMM
+    aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
+    tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
+    tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
+    waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
+    return table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+
+
+def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
+    busy = by_shape(table, times.time_s)
+    low = busy - _spread(table, times.time_s - times.low_s)
+    high = busy + _spread(table, times.high_s - times.time_s)
+    cost, number = gpu.launch(workload.mode), by_shape(table, launched)
+    return Sums(
+        busy_s=busy, busy_low_s=low, busy_high_s=high, launches=number,
+        gap_s=number * cost.gap_s, issue_s=number * cost.issue_s,
+        time_s=np.maximum(busy + number * cost.gap_s, number * cost.issue_s),
+        low_s=np.maximum(low + number * cost.gap_low_s, number * cost.issue_low_s),
+        high_s=np.maximum(high + number * cost.gap_high_s, number * cost.issue_high_s),
+    )  # fmt: skip
+
+
+def _spread(table: OperatorTable, half: Floats) -> Floats:
+    """Half-width of the sum of the rows; see the module."""
+    total = by_shape(table, half)
+    squares = by_shape(table, table.count * half**2)
+    return np.sqrt(SHARED * total**2 + (1 - SHARED) * squares)
+
+
+def _walls(table: OperatorTable, times: Times, sums: Sums) -> Floats:
+    """Seconds by wall, (Wall, shapes): rows under their own wall; gaps and waiting for the CPU under launch."""
+    walls = np.stack([by_shape(table, np.where(times.wall == wall, times.time_s, 0.0)) for wall in Wall])
+    walls[Wall.LAUNCH] += sums.time_s - sums.busy_s
+    return walls
+
+
+def _step(
+    gpu: Gpu,
+    arch: Architecture,
+    workload: Workload,
+    table: OperatorTable,
+    times: Times,
+    sums: Sums,
+    peak: Peak,
+    active: object,
+) -> Step:
+    refusal = _refusal(table, times)
+    time = float(sums.time_s[0])
+    flops = {
+        "causal": float(causal_flops(table)[0]),
+        "full": float(full_flops(table)[0]),
+        "palm": float(palm_flops(arch, workload, active)[0]),  # type: ignore[arg-type]
+    }
+    executed = float(by_shape(table, table.executed_flops)[0])
+    moved = float(by_shape(table, table.bytes_read + table.bytes_written)[0])
+    rate = peak.flops_per_s * time
+    known = not refusal
+    if known:
+        _check_utilisation(np.array([flops["causal"] / rate]), peak)
+    walls = tuple(float(wall[0]) for wall in _walls(table, times, sums))
+    distances = times.distance[~np.isnan(times.distance)]
+    return Step(
+        time=Interval(time, float(sums.low_s[0]), float(sums.high_s[0])) if known else None,
+        busy=Interval(float(sums.busy_s[0]), float(sums.busy_low_s[0]), float(sums.busy_high_s[0])),
+        gap_s=float(sums.gap_s[0]),
+        issue_s=float(sums.issue_s[0]),
+        tokens=workload.tokens,
+        tokens_per_s=workload.tokens / time if known else None,
+        mfu=flops["causal"] / rate if known else None,
+        hfu=executed / rate if known else None,
+        palm_mfu=flops["palm"] / rate if known else None,
+        mbu=moved / (time * gpu.sku.hbm_bytes_per_s) if known else None,
+        peak=peak,
+        flops=flops,
+        executed_flops=executed,
+        memory_bytes=moved,
+        launches=float(sums.launches[0]),
+        wall=Wall(int(np.argmax(walls))),
+        walls=walls,
+        regime=regime(walls),
+        padding_s=float(by_shape(table, times.padding_s)[0]),
+        wave_s=float(by_shape(table, times.wave_s)[0]),
+        alignment_s=float(by_shape(table, times.alignment_s)[0]),
+        state=workload.clock,
+        trust=Trust(int(times.trust.min())),
+        distance=float(distances.max()) if len(distances) else float("nan"),
+        refusal=refusal,
+    )
+
+
+def _refusal(table: OperatorTable, times: Times) -> str:
+    """The first reason why a row has no time, with the operator's name; "" where every row has one."""
+    refused = np.flatnonzero(times.refusal >= 0)
+    if not len(refused):
+        return ""
+    row = int(refused[0])
+    label = table.labels[int(table.label[row])]
+    return f"{label.name} of {label.layer}: {times.refusals[int(times.refusal[row])]}"
+
+
+def _check_utilisation(mfu: Floats, peak: Peak) -> None:
+    worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
+    if worst > 1:
+        message = f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -1,0 +1,162 @@
+"""The services of tilewise.v1: translate, call, translate back. No arithmetic and no gRPC here.
+
+Each method takes a request and returns its answer, or raises a TilewiseError. server/app.py serves them over gRPC;
+the embedded client calls them directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn, TypeVar
+
+from google.protobuf.message import Message
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
+from tilewise.hwdb.served import ServedDatabase
+from tilewise.hwdb.store import Store
+from tilewise.server import batch
+from tilewise.server.architecture import read_with
+from tilewise.server.calibrations import StoredCalibrations
+from tilewise.server.messages import gpu as messages
+from tilewise.server.messages.question import text_of, workload_of
+from tilewise.server.messages.report import report_message
+from tilewise.server.predict import predict
+from tilewise.v1 import advisor_service_pb2 as advisor
+from tilewise.v1 import hardware_service_pb2 as hardware
+
+PAGE, LARGEST_PAGE = 100, 1000
+LARGEST_BATCH = 10_000
+Item = TypeVar("Item")
+
+
+def services(store: Path | None = None) -> dict[str, object]:
+    """One object for each service of the contract, by name, over the packaged database, and a store of calibrations."""
+    database = Database.packaged()
+    calibrations: object = CalibrationService()
+    if store is not None:
+        database = ServedDatabase(database.folder, Store(store))
+        calibrations = StoredCalibrations(database)
+    return {
+        "HardwareService": HardwareService(database),
+        "AdvisorService": AdvisorService(database),
+        "CalibrationService": calibrations,
+    }
+
+
+class HardwareService:
+    """Reads the hardware database."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def ListGpus(self, request: hardware.ListGpusRequest) -> hardware.ListGpusResponse:
+        skus, token = page(self._database.skus(), request.page_size, request.page_token)
+        gpus = [messages.gpu_with_peaks(self._database.gpu(sku)) for sku in skus]
+        return hardware.ListGpusResponse(gpus=gpus, next_page_token=token, database_version=self._database.version)
+
+    def GetGpu(self, request: hardware.GetGpuRequest) -> hardware.GetGpuResponse:
+        gpu = self._database.gpu(resource(request.name, "gpus/")[0])
+        return hardware.GetGpuResponse(gpu=messages.gpu_with_facts(gpu), database_version=self._database.version)
+
+    def ListCalibrations(self, request: hardware.ListCalibrationsRequest) -> hardware.ListCalibrationsResponse:
+        sku = resource(request.parent, "gpus/", field="parent")[0]
+        newest_first = sorted(self._database.calibrations(sku), reverse=True)
+        ids, token = page(newest_first, request.page_size, request.page_token)
+        active = self._database.active(sku)
+        found = [messages.calibration_message(self._database.calibration(sku, id), active) for id in ids]
+        return hardware.ListCalibrationsResponse(calibrations=found, next_page_token=token)
+
+    def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
+        sku, id = resource(request.name, "gpus/", "/calibrations/")
+        found = self._database.calibration(sku, id)
+        whole = messages.calibration_with_card(found, self._database.active(sku))
+        return hardware.GetCalibrationResponse(calibration=whole)
+
+
+class AdvisorService:
+    """Predicts, compares and recommends shapes."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
+        required(request.gpu, "gpu")
+        if request.detail <= advisor.DETAIL_STEP:
+            return batch.steps([request], self._database)[0]
+        gpu = self._database.gpu(request.gpu, request.calibration)
+        workload = workload_of(request.workload)
+        architecture = read_with(text_of(request.model), dict(request.model.overrides), request.model.name)
+        report = predict(gpu, architecture, workload, detailed=request.detail >= advisor.DETAIL_OPERATORS)
+        return report_message(report, gpu, self._database.version)
+
+    def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
+        if len(request.requests) > LARGEST_BATCH:
+            raise TooLarge(
+                f"{len(request.requests)} requests in a batch; at most {LARGEST_BATCH}",
+                reason="BATCH_TOO_LARGE",
+                field="requests",
+            )
+        return advisor.BatchPredictResponse(results=batch.results(request.requests, self._database, self.Predict))
+
+    def Sweep(self, request: Message) -> NoReturn:
+        raise unimplemented("Sweep")
+
+    def Recommend(self, request: Message) -> NoReturn:
+        raise unimplemented("Recommend")
+
+    def Check(self, request: Message) -> NoReturn:
+        raise unimplemented("Check")
+
+
+class CalibrationService:
+    """Of a server without a store: it takes nothing in."""
+
+    def UploadCalibration(self, requests: object) -> NoReturn:
+        raise unimplemented("UploadCalibration")
+
+    def ValidateCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("ValidateCalibration")
+
+    def PublishCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("PublishCalibration")
+
+    def RollbackCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("RollbackCalibration")
+
+
+def unimplemented(method: str) -> Unimplemented:
+    message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
+    if method.endswith("Calibration"):
+        message = f"{method} needs a server that keeps calibrations: tilewise serve --store DIR"
+    return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
+
+
+def required(value: str, field: str) -> str:
+    if not value:
+        raise InvalidInput(f"{field} is required", reason="FIELD_REQUIRED", field=field)
+    return value
+
+
+def resource(name: str, *collections: str, field: str = "name") -> list[str]:
+    """The ids in a resource name: resource("gpus/x/calibrations/y", "gpus/", "/calibrations/") is ["x", "y"]."""
+    rest, ids = name, []
+    for collection in reversed(collections):
+        head, separator, id = rest.rpartition(collection)
+        if not separator or not id or (collection == collections[0] and head):
+            form = "".join(f"{each}..." for each in collections)
+            raise InvalidInput(f"{field} {name!r} must have the form {form}", reason="BAD_RESOURCE_NAME", field=field)
+        rest, ids = head, [id, *ids]
+    return ids
+
+
+def page(items: Sequence[Item], size: int, token: str) -> tuple[Sequence[Item], str]:
+    """The items after `token`, and the token of the next page ("" where this is the last)."""
+    if size < 0:
+        raise InvalidInput(f"page_size {size} is negative", reason="BAD_PAGE_SIZE", field="page_size")
+    if token and not token.isdecimal():
+        raise InvalidInput(f"page_token {token!r} is none of ours", reason="BAD_PAGE_TOKEN", field="page_token")
+    first = int(token or 0)
+    last = first + min(size or PAGE, LARGEST_PAGE)
+    return items[first:last], str(last) if last < len(items) else ""

@@ -1,0 +1,167 @@
+"""A report's tables and its one sentence, from the rows of a table and their times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.server.architecture.model import Architecture
+from tilewise.server.memory import MemoryReport
+from tilewise.server.report import Interval, Layer, Operator, Step
+from tilewise.server.workload import Workload
+
+REGIMES = {
+    Wall.COMPUTE: "compute",
+    Wall.SPECIAL_FUNCTION: "compute",
+    Wall.MEMORY: "bandwidth",
+    Wall.LAUNCH: "overhead",
+    Wall.COMMUNICATION: "communication",
+}
+SHARED = 0.5  # as in server/predict.py
+
+
+def regime(walls: tuple[float, ...]) -> str:
+    """What the step is bound by: the largest of compute, bandwidth, overhead and communication."""
+    sums: dict[str, float] = {}
+    for wall, seconds in zip(Wall, walls, strict=True):
+        sums[REGIMES[wall]] = sums.get(REGIMES[wall], 0.0) + (0.0 if np.isnan(seconds) else seconds)
+    return max(sums, key=lambda name: sums[name])
+
+
+class Groups:
+    """Sums of columns over groups of rows (labels or parts), repeats counted."""
+
+    def __init__(self, table: OperatorTable, times: Times, launched: Floats, group: np.ndarray, size: int) -> None:
+        self.group, self.size, self.count = group, size, table.count
+        self.time = self.sum(times.time_s)
+        self.low = self.time - self.spread(times.time_s - times.low_s)
+        self.high = self.time + self.spread(times.high_s - times.time_s)
+        self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
+        self.moved = self.sum(table.bytes_read + table.bytes_written)
+        self.launches = self.sum(launched)
+        code = group * len(Wall) + times.wall
+        walls = np.bincount(code, table.count * np.nan_to_num(times.time_s), size * len(Wall)).reshape(size, len(Wall))
+        self.wall = walls.argmax(axis=1)
+        self.trust = np.full(size, int(max(Trust)))
+        np.minimum.at(self.trust, group, times.trust)
+        self.distance = np.full(size, np.nan)
+        np.fmax.at(self.distance, group, times.distance)
+
+    def sum(self, values: Floats) -> Floats:
+        return np.bincount(self.group, self.count * values, self.size)
+
+    def spread(self, half: Floats) -> Floats:
+        squares = np.bincount(self.group, (self.count * half) ** 2, self.size)
+        return np.sqrt(SHARED * self.sum(half) ** 2 + (1 - SHARED) * squares)
+
+
+def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak) -> tuple[Layer, ...]:
+    """One row a kind of layer, in the order the step meets them."""
+    names = list(dict.fromkeys(label.part for label in table.labels))
+    codes = np.array([names.index(label.part) for label in table.labels])
+    sums = Groups(table, times, launched, codes[table.label], len(names))
+    busy = np.nansum(sums.time)
+    bandwidth = gpu.sku.hbm_bytes_per_s
+    rows = zip(
+        names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.flops.tolist(),
+        sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(), sums.distance.tolist(), strict=True,
+    )  # fmt: skip
+    return tuple(
+        Layer(
+            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall],
+            mfu=flops / (time * peak.flops_per_s) if flops and time else None,
+            mbu=moved / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
+            trust=_TRUSTS[trust], distance=distance,
+        )
+        for name, time, low, high, wall, flops, moved, launches, trust, distance in rows
+    )  # fmt: skip
+
+
+def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
+    """One row a label; its times are of one execution, which may be several kernels."""
+    sums = Groups(table, times, launched, table.label, len(table.labels))
+    first = np.zeros(len(table.labels), np.int64)
+    first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
+    one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
+    kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
+    count = table.count[first]
+    executions = {name: (getattr(sums, name) / count).tolist() for name in _EXECUTION}
+    lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
+    total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))
+    busy = float(np.nansum(sums.time))
+    peaks = _peaks(gpu, table, times)
+    found = []
+    for code, label in enumerate(table.labels):
+        kind, time, flops = one["kind"][code], executions["time"][code], executions["flops"][code]
+        peak = peaks.get(one["precision"][code]) if kind <= _ATTENTION else None
+        found.append(
+            Operator(
+                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=_KINDS[kind],
+                shape=_shape(one, code, kind), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
+                kernels=executions["launches"][code],
+                time=Interval(time, executions["low"][code], executions["high"][code]), total_s=total[code],
+                share=total[code] / busy, wall=_WALLS[wall[code]],
+                mfu=flops / (time * peak.flops_per_s) if peak and flops and time else None, peak=peak, flops=flops,
+                executed_flops=executions["executed"][code], memory_bytes=executions["moved"][code],
+                **{name: values[code] for name, values in lost.items()},
+                kernel=times.kernel_names[kernel[code]] if kernel[code] >= 0 else "", tiles=tiles[code],
+                waves=waves[code], trust=_TRUSTS[trust[code]], distance=distance[code],
+                refusal=times.refusals[refusal[code]] if refusal[code] >= 0 else "",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+_WALLS, _TRUSTS, _KINDS = tuple(Wall), tuple(Trust), tuple(kind.name.lower() for kind in Kind)
+_PRECISIONS = tuple(precision.name.lower() for precision in Precision)
+_GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
+_EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
+_SECONDS = ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
+_SHOWN = (
+    "kind", "precision", "count", "m", "n", "k", "groups", "batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv",
+    "rows", "cols", "message_bytes", "ranks",
+)  # fmt: skip
+
+
+def _peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
+    """Dense peaks of the precisions the table multiplies in."""
+    used = set(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)].tolist())
+    return {code: gpu.peak(Precision(code)) for code in sorted(used)}
+
+
+def _shape(one: dict[str, list[float]], at: int, kind: int) -> str:
+    """The problem in the words of its kind."""
+    if kind == _GEMM:
+        groups = f" x {one['groups'][at]:.0f} groups" if one["groups"][at] > 1 else ""
+        return f"{one['m'][at]:.0f} x {one['n'][at]} x {one['k'][at]}{groups}"
+    if kind == _GROUPED:
+        return f"{one['m'][at]:.0f} rows over {one['groups'][at]:.4g} experts x {one['n'][at]} x {one['k'][at]}"
+    if kind == _ATTENTION:
+        heads = f"{one['heads'][at]}/{one['kv_heads'][at]} heads of {one['head_dim'][at]}"
+        return f"{one['batch'][at]} x {one['seq_q'][at]} x {one['seq_kv'][at]}, {heads}"
+    if kind == _COLLECTIVE:
+        return f"{one['message_bytes'][at]:.0f} bytes over {one['ranks'][at]} ranks"
+    return f"{one['rows'][at]:.0f} x {one['cols'][at]:.0f}"
+
+
+def headline(
+    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, parts: tuple[Layer, ...], resident: MemoryReport
+) -> str:
+    """The one sentence that matters."""
+    name = arch.name or arch.family
+    free = float(np.min(gpu.sku.hbm_bytes - resident.total_bytes))
+    fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than the GPU has."
+    if step.time is None:
+        return f"{name} on {gpu.sku.name}: no time for the step: {step.refusal}.{fits}"
+    largest = max(parts, key=lambda part: part.share)
+    share = step.walls[step.wall] / step.time.time_s
+    bound = {"overhead": "launch-bound", "bandwidth": "memory-bound"}.get(step.regime, f"{step.regime}-bound")
+    verb = {"train": "trains at", "prefill": "prefills", "decode": "decodes"}[workload.phase]
+    return (
+        f"{name} {verb} {step.tokens_per_s:,.0f} tokens/s on {gpu.sku.name} ({step.time.time_s * 1e3:.4g} ms a step, "
+        f"MFU {step.mfu:.1%}): {bound}, {share:.0%} of the time on that wall, most in {largest.name} ({largest.share:.0%}).{fits}"
+    )

@@ -1,0 +1,122 @@
+"""Workload: what is done with an architecture. Everything that can be checked without the architecture is checked here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.precision import FORMATS, NAMES, Precision
+from tilewise.hwdb.times import State
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "phase": ("train", "prefill", "decode"),
+    "mode": ("eager", "compiled", "graph"),
+    "recompute": ("none", "selective", "full"),
+    "optimizer": ("adamw", "none"),
+    "logits": ("last", "all"),
+    "cache": ("none", "append"),
+    "attention_backend": ("auto", "flash", "cudnn", "math"),
+}
+STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
+LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """One step of training, one prefill or one decoded token.
+
+    phase:      "train" (forward, backward, optimizer), "prefill" (forward, KV cache written), "decode" (one new token
+                per sequence)
+    batch:      sequences per GPU (per tensor-parallel group)
+    sequence:   tokens per sequence in train and prefill
+    context:    decode: keys each new token attends to, itself included; 0 elsewhere
+    precision:  input format of the linear layers' GEMMs; attention, router and lm_head keep 16 bit under 8-bit and
+                4-bit formats
+    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them), "compiled" (what
+                inductor fuses), "graph" (the same kernels launched as graph nodes)
+    recompute:  "none"; "full" (checkpoint every layer); "selective" (norms, rotary and activation functions
+                again in the backward, matrix products kept)
+    optimizer:  "adamw" (fused, states in the parameters' dtype, as torch makes them) or "none"
+    state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
+    cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
+    logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
+
+    Raises InvalidInput with the field's name.
+    """
+
+    phase: str = "train"
+    batch: int = 1
+    sequence: int = 0
+    context: int = 0
+    precision: str = "bf16"
+    mode: str = "eager"
+    tensor_parallel: int = 1
+    recompute: str = "none"
+    optimizer: str = ""
+    state: str = ""
+    logits: str = ""
+    attention_backend: str = "auto"
+    cache: str = ""
+
+    def __post_init__(self) -> None:
+        training = self.phase == "train"
+        defaults = {
+            "optimizer": "adamw" if training else "none",
+            "state": "sustained" if training else "burst",
+            "logits": "all" if training else "last",
+            "cache": "none" if training else "append",
+        }
+        for name, value in defaults.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, value)
+        for name, allowed in {**CHOICES, "precision": tuple(NAMES), "state": tuple(STATES)}.items():
+            _choose(name, getattr(self, name), allowed)
+        for name in ("batch", "tensor_parallel", "context" if self.phase == "decode" else "sequence"):
+            _positive(name, getattr(self, name), self.phase)
+        self._consistent()
+
+    def _consistent(self) -> None:
+        if self.phase != "train" and self.recompute != "none":
+            raise _invalid("recompute", f"recompute {self.recompute!r} needs phase 'train'; {self.phase} keeps nothing")
+        if self.phase != "train" and self.optimizer != "none":
+            raise _invalid("optimizer", f"optimizer {self.optimizer!r} needs phase 'train'; {self.phase} has no step")
+        if self.phase == "train" and self.logits != "all":
+            raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
+
+    @property
+    def format(self) -> Precision:
+        return NAMES[self.precision]
+
+    @property
+    def quantized(self) -> bool:
+        """Whether the GEMMs' inputs are narrower than the activations around them."""
+        return FORMATS[self.format].bytes < 2
+
+    @property
+    def clock(self) -> State:
+        return STATES[self.state]
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that pass through the layers in one step."""
+        return self.batch if self.phase == "decode" else self.batch * self.sequence
+
+
+def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value in allowed:
+        return
+    near = get_close_matches(str(value), allowed, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    raise _invalid(name, f"{name} {value!r} is not known: allowed are {', '.join(allowed)}{hint}")
+
+
+def _positive(name: str, value: int, phase: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise _invalid(name, f"{name} must be a whole number, got {value!r}")
+    if not 0 < value < LIMIT:
+        raise _invalid(name, f"{name} {value} is out of range for {phase}: 1 to {LIMIT - 1}")
+
+
+def _invalid(field: str, message: str) -> InvalidInput:
+    return InvalidInput(message, reason="INVALID_WORKLOAD", field=f"workload.{field}")

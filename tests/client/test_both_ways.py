@@ -1,0 +1,57 @@
+"""Every command gives the same bytes whether it asks a server or answers itself."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tilewise.client.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLE = str(ROOT / "examples" / "llama-3-8b.json")
+RUN = [sys.executable, "-c", "from tilewise.client.cli import main; main()"]
+PREDICT = ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb")
+COMMANDS = [
+    ("gpus", "list"),
+    ("gpus", "list", "--format", "json"),
+    ("gpus", "show", "mi300x"),
+    ("gpus", "show", "b200-sxm-180gb", "--format", "json"),
+    (*PREDICT, "--phase", "train", "--batch", "2", "--seq", "4096"),
+    (*PREDICT, "--phase", "prefill", "--seq", "8192", "--operators"),
+    (*PREDICT, "--phase", "decode", "--batch", "16", "--context", "4096", "--format", "json"),
+    ("mfu", "--gpu", "h100-sxm5-80gb", "--precision", "bf16", "--tflops", "480"),
+    ("mfu", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096", "--tokens-per-s", "9600"),
+    # and what is refused is refused in the same words
+    ("gpus", "show", "h999"),
+    (*PREDICT, "--phase", "train", "--seq", "4096", "--tp", "7"),
+    (*PREDICT, "--phase", "prefill", "--seq", "4096", "--precision", "nvfp4"),
+    (*PREDICT, "--phase", "prefill", "--seq", "4096", "--set", "num_attention_heads=30"),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The address of a `tilewise serve` in its own process; it must end well when told to."""
+    command = [*RUN, "serve", "--address", "127.0.0.1:0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        yield process.stderr.readline().removeprefix("serving on ").strip()
+        process.terminate()
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command).replace(f"{EXAMPLE} ", ""))
+def test_the_same_bytes_come_from_a_server_and_from_this_process(
+    command: tuple[str, ...], server: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    assert outcome(capfdbinary, *command) == outcome(capfdbinary, *command, "--server", server)
+
+
+def outcome(capfdbinary: pytest.CaptureFixture[bytes], *command: str) -> tuple[int, bytes, bytes]:
+    with pytest.raises(SystemExit) as end:
+        main(list(command))
+    out, err = capfdbinary.readouterr()
+    assert out or err
+    return int(end.value.code or 0), out, err

@@ -1,0 +1,187 @@
+"""The services as a client of the contract meets them, embedded and over gRPC."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from google.rpc.code_pb2 import Code
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from grpc_status import rpc_status
+
+from tilewise.client.cli.explain import entries
+from tilewise.client.client import TilewiseClient
+from tilewise.hwdb import errors
+from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge, Unimplemented
+from tilewise.server.app import start
+from tilewise.server.service import CalibrationService, page, resource, services
+from tilewise.server.status import CODES, from_status, to_status
+from tilewise.v1 import advisor_service_pb2 as advisor
+from tilewise.v1 import advisor_service_pb2_grpc, calibration_service_pb2, calibration_service_pb2_grpc
+from tilewise.v1 import hardware_service_pb2 as hardware
+from tilewise.v1 import workload_pb2 as work
+
+ROOT = Path(__file__).resolve().parents[2]
+LLAMA = (ROOT / "examples" / "llama-3-8b.json").read_text()
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TilewiseError)]
+
+
+def asked(**sizes: int) -> advisor.PredictRequest:
+    """A question about the example on an H100 with some sizes replaced."""
+    workload = work.Workload(phase=work.PHASE_PREFILL, batch=1, sequence=2048)
+    return advisor.PredictRequest(
+        model={"config_json": LLAMA, "overrides": sizes}, workload=workload, gpu="h100-sxm5-80gb"
+    )
+
+
+@pytest.fixture(scope="module")
+def channel() -> Iterator[grpc.Channel]:
+    server, port = start("127.0.0.1:0")
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield channel
+    server.stop(None).wait()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_error_has_a_status_and_comes_back_from_it(kind: type[TilewiseError]) -> None:
+    error = kind("what; allowed; nearest", reason="SOME_REASON", field="workload.batch", gpu="x", count=3)
+    status = to_status(error)
+    assert status.code == CODES[kind] != 0
+    back = from_status(status)
+    assert type(back) is kind
+    assert vars(back) == vars(error)
+
+
+def test_every_reason_of_the_code_is_explained() -> None:
+    files = [path for room in ("hwdb", "server", "client", "calibration") for path in (ROOT / room).rglob("*.py")]
+    unknown = {reason for path in files for reason in reasons(path)} - set(entries())
+    assert unknown == set()
+
+
+def reasons(path: Path) -> Iterator[str]:
+    """Every literal `reason="..."` of a file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.keyword) and node.arg == "reason" and isinstance(node.value, ast.Constant):
+            yield str(node.value.value)
+
+
+def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> None:
+    request = asked()
+    request.workload.tensor_parallel = 7
+    with pytest.raises(grpc.RpcError) as caught:
+        advisor_service_pb2_grpc.AdvisorServiceStub(channel).Predict(request)
+    status = rpc_status.from_call(caught.value)
+    info, bad = ErrorInfo(), BadRequest()
+    assert status.code == Code.INVALID_ARGUMENT
+    assert status.details[0].Unpack(info) and status.details[1].Unpack(bad)
+    assert info.domain == "tilewise" and info.reason
+    assert bad.field_violations[0].field.endswith("tensor_parallel")
+
+
+@pytest.mark.parametrize("method", ["Sweep", "Recommend", "Check"])
+def test_what_a_later_version_answers_says_so(method: str, channel: grpc.Channel) -> None:
+    stub = advisor_service_pb2_grpc.AdvisorServiceStub(channel)
+    request = getattr(advisor, f"{method}Request", None) or getattr(module_of(method), f"{method}Request")
+    with pytest.raises(grpc.RpcError) as caught:
+        answer = getattr(stub, method)(request())
+        next(iter(answer))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert f"{method} is part of the contract" in caught.value.details()
+
+
+def module_of(method: str) -> object:
+    from tilewise.v1 import advice_pb2, check_pb2
+
+    return check_pb2 if method == "Check" else advice_pb2
+
+
+def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Channel) -> None:
+    stub = calibration_service_pb2_grpc.CalibrationServiceStub(channel)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.UploadCalibration(iter([calibration_service_pb2.UploadCalibrationRequest()]))
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    for method in ("ValidateCalibration", "PublishCalibration", "RollbackCalibration"):
+        with pytest.raises(Unimplemented):
+            getattr(CalibrationService(), method)(None)
+
+
+def test_a_batch_answers_as_single_calls_do_in_the_order_of_the_requests() -> None:
+    requests = [asked(), asked(hidden_size=3072, head_dim=96), asked(hidden_size=5120, head_dim=160), asked(vocab_size=50257)]
+    requests += [asked(num_attention_heads=30), asked(hidden_size=8192, head_dim=256), asked(hidden_size=-1, head_dim=128)]
+    requests[5].gpu = "mi300x"
+    with TilewiseClient() as client:
+        results = client.batch_predict(requests).results
+        for request, result in zip(requests, results, strict=True):
+            try:
+                assert result.response == client.predict(request)
+            except TilewiseError as error:
+                assert result.error == to_status(error)
+    assert [result.WhichOneof("outcome") for result in results] == [*["response"] * 4, "error", "response", "error"]
+
+
+def test_a_batch_has_a_limit() -> None:
+    with TilewiseClient() as client, pytest.raises(TooLarge, match="10001 requests"):
+        client.batch_predict([advisor.PredictRequest()] * 10_001)
+
+
+def test_what_is_required_is_asked_for() -> None:
+    with TilewiseClient() as client:
+        for request, field in (
+            (advisor.PredictRequest(), "gpu"),
+            (advisor.PredictRequest(gpu="mi300x", workload=asked().workload), "model"),
+            (advisor.PredictRequest(gpu="mi300x", model={"config_json": LLAMA}), "workload.phase"),
+        ):
+            with pytest.raises(InvalidInput) as caught:
+                client.predict(request)
+            assert caught.value.field == field
+
+
+def test_an_enum_number_of_a_newer_contract_is_refused() -> None:
+    request = asked()
+    request.workload.mode = 99  # type: ignore[assignment]
+    with TilewiseClient() as client, pytest.raises(InvalidInput, match="mode 99"):
+        client.predict(request)
+
+
+def test_a_resource_name_is_read_or_refused() -> None:
+    assert resource("gpus/mi300x", "gpus/") == ["mi300x"]
+    assert resource("gpus/mi300x/calibrations/a", "gpus/", "/calibrations/") == ["mi300x", "a"]
+    for name in ("", "mi300x", "gpus/", "x/gpus/mi300x", "gpus/mi300x/calibrations/"):
+        with pytest.raises(InvalidInput, match=r"must have the form gpus/\.\.\."):
+            resource(name, "gpus/") if "/c" not in name else resource(name, "gpus/", "/calibrations/")
+
+
+def test_pages_hold_every_item_once() -> None:
+    pages, token = [], ""
+    while token or not pages:
+        items, token = page(range(7), 3, token)
+        pages.append(list(items))
+    assert pages == [[0, 1, 2], [3, 4, 5], [6]]
+    assert page(range(2000), 5000, "")[0] == range(1000)
+    for size, bad_token in ((-1, ""), (1, "x")):
+        with pytest.raises(InvalidInput):
+            page(range(7), size, bad_token)
+
+
+def test_a_gpu_that_is_not_known_is_not_found() -> None:
+    with TilewiseClient() as client, pytest.raises(NotFound):
+        client.get_gpu("h999")
+
+
+def test_every_page_of_gpus_is_collected() -> None:
+    whole = services()["HardwareService"]
+    assert isinstance(whole, object)
+    with TilewiseClient() as client:
+        skus = [gpu.sku for gpu in client.list_gpus().gpus]
+    assert skus == sorted(skus) and len(skus) >= 18
+    assert hardware.ListGpusRequest().page_size == 0
+
+
+def test_an_address_that_others_reach_needs_a_word() -> None:
+    with pytest.raises(InvalidInput, match="--insecure"):
+        start("0.0.0.0:0")
+    server, _ = start("0.0.0.0:0", insecure=True)
+    server.stop(None).wait()
+    with pytest.raises(InvalidInput, match="HOST:PORT"):
+        start("nowhere")

@@ -28,7 +28,7 @@ from tilewise.server.architecture.sizes import Keys, divide, invalid, product
 
 def _sliding(keys: Keys) -> Attention:
     window = keys["sliding_window"]
-    if window is None:
+    if window is None or (isinstance(window, int) and window == 0):
         raise invalid("sliding_window", "a layer has sliding_attention, but sliding_window is not given")
     return attention.grouped(keys, window=window)
 
@@ -145,8 +145,7 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     if narrow is None or np.all(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
-    bias = keys["projection_bias"]
-    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])
                  for name in keys["embedding_projections"])  # fmt: skip
 
 
@@ -169,22 +168,22 @@ def stack(keys: Keys) -> Stack:
 
 def vision_keys(keys: Keys) -> Keys:
     """The keys of a vision tower with the number of its tokens: one a patch, and the class token."""
-    image, patch = keys["image_size"], keys["patch_size"]
-    if isinstance(image, list) or isinstance(patch, list):
-        raise invalid("image_size", "image_size and patch_size must be whole numbers (square images)")
-    side = image // patch
-    return {**keys, "patches": side * side, "tokens": side * side + keys["class_tokens"]}
+    side = keys["image_size"] // keys["patch_size"]
+    return {**keys, "tokens": side * side + keys["class_tokens"]}
 
 
 def decoder_keys(keys: Keys) -> Keys:
     """The decoder of an encoder-decoder model: causal, with cross-attention; its own sizes where it has them."""
-    own = {
-        target: keys[source]
-        for source, target in _DECODER_SIZES.items()
-        if keys[source] is not None
+    own = {target: keys[source] for source, target in _DECODER_SIZES.items() if keys[source] is not None}
+    changed: dict[str, Any] = {
+        **keys,
+        "head_dim": None,
+        **own,
+        "role": "decoder",
+        "causal": True,
+        "cross_attention": True,
+        "token_table": not keys["token_table"],
     }
-    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True,
-                               "cross_attention": True, "token_table": not keys["token_table"]}
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
     else:

@@ -106,7 +106,9 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
-TWO_WAVES = 2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+TWO_WAVES = (
+    2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+)
 
 
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
@@ -122,7 +124,8 @@ def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
     waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
-    return table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    launched: Floats = table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    return launched
 
 
 def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
@@ -220,5 +223,7 @@ def _refusal(table: OperatorTable, times: Times) -> str:
 def _check_utilisation(mfu: Floats, peak: Peak) -> None:
     worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
     if worst > 1:
-        message = f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        message = (
+            f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        )
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -69,9 +69,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 VIEWS = frozenset(
-    "view t transpose permute expand slice unsqueeze _unsafe_view reshape select alias detach split split_with_sizes"
-    " squeeze chunk unbind as_strided _reshape_alias unfold empty_like empty new_empty lift_fresh unsafe_chunk diagonal".split()
-)
+    ("view", "t", "transpose", "permute", "expand", "slice", "unsqueeze", "_unsafe_view", "reshape", "select", "alias",
+     "detach", "split", "split_with_sizes", "squeeze", "chunk", "unbind", "as_strided", "_reshape_alias", "unfold",
+     "empty_like", "empty", "new_empty", "lift_fresh", "unsafe_chunk", "diagonal")
+)  # fmt: skip
 # Kernels of aten operators that launch more than one (profiles of torch 2.11 on Hopper)
 LAUNCHES: dict[str, Callable[[list[Any], list[Any]], int]] = {
     "slice_backward": lambda ins, outs: 2 if ins and ins[0].numel() else 1,
@@ -213,7 +214,9 @@ def measure(family: str, keys: dict[str, Any]) -> dict[str, Any]:
     train = flops(shallow, True)
     f2, b2, s2 = trace(shallow)
     f3, b3, s3 = trace(deep)
-    stated = {key: value for key, value in config.items() if value is not None and key not in ("architectures", "id2label")}
+    stated = {
+        key: value for key, value in config.items() if value is not None and key not in ("architectures", "id2label")
+    }
     return {
         "config": {**stated, "model_type": family},
         "forward_flops": forward,
@@ -231,12 +234,19 @@ def main() -> None:
     for family in chosen:
         try:
             models[family] = measure(family, FAMILIES[family])
-        except Exception as error:  # a family that cannot run on meta is listed with its reason, not dropped
+        except (
+            ValueError,
+            RuntimeError,
+        ) as error:  # a family that cannot run on meta is listed with its reason, not dropped
             models[family] = {"error": f"{type(error).__name__}: {error}"[:300]}
         print(family, models[family].get("error", "counted"), file=sys.stderr)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     today = datetime.date.today().isoformat()
-    json.dump({"date": today, "versions": versions, "batch": BATCH, "sequence": SEQUENCE, "models": models}, sys.stdout, indent=1)
+    json.dump(
+        {"date": today, "versions": versions, "batch": BATCH, "sequence": SEQUENCE, "models": models},
+        sys.stdout,
+        indent=1,
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.sizes import Keys, check_size, invalid

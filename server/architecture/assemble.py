@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm
@@ -28,7 +27,7 @@ from tilewise.server.architecture.sizes import Keys, divide, invalid, product
 
 def _sliding(keys: Keys) -> Attention:
     window = keys["sliding_window"]
-    if window is None:
+    if window is None or (isinstance(window, int) and window == 0):
         raise invalid("sliding_window", "a layer has sliding_attention, but sliding_window is not given")
     return attention.grouped(keys, window=window)
 
@@ -128,7 +127,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
     """Token, position and token-type tables, each where the family has it."""
     hidden = keys["hidden_size"]
     tables = []
-    if keys["vocab_size"] is not None:
+    if keys["vocab_size"] is not None and keys["token_table"]:
         width = hidden if keys["embedding_size"] is None else keys["embedding_size"]
         tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
@@ -145,8 +144,7 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     if narrow is None or np.all(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
-    bias = keys["projection_bias"]
-    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])
                  for name in keys["embedding_projections"])  # fmt: skip
 
 
@@ -158,7 +156,7 @@ def stack(keys: Keys) -> Stack:
         name=keys["role"],
         hidden=hidden,
         blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
-        role=keys["role"] if keys["role"] in ("vision", "audio") else "text",
+        role=keys["stream"],
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
@@ -178,12 +176,16 @@ def vision_keys(keys: Keys) -> Keys:
 
 def decoder_keys(keys: Keys) -> Keys:
     """The decoder of an encoder-decoder model: causal, with cross-attention; its own sizes where it has them."""
-    own = {
-        target: keys[source]
-        for source, target in _DECODER_SIZES.items()
-        if keys[source] is not None
+    own = {target: keys[source] for source, target in _DECODER_SIZES.items() if keys[source] is not None}
+    changed: dict[str, Any] = {
+        **keys,
+        "head_dim": None,
+        **own,
+        "role": "decoder",
+        "causal": True,
+        "cross_attention": True,
+        "token_table": not keys["token_table"],
     }
-    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True, "cross_attention": True}
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
     else:
@@ -200,7 +202,7 @@ _DECODER_SIZES = {
 
 
 def stacks(keys: Keys) -> tuple[Stack, ...]:
-    if keys["role"] in ("vision", "audio") and keys["image_size"] is not None:
+    if keys["image_size"] is not None:
         return (stack(vision_keys(keys)),)
     if keys["encoder_decoder"]:
         return stack(keys), stack(decoder_keys(keys))

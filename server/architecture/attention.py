@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
 from tilewise.server.architecture.sizes import Keys, divide, product
@@ -26,7 +25,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
-        extra_parameters=product(keys, keys["attention_extra"]),
+        extra_parameters=0 if cross else product(keys, keys["attention_extra"]),
     )
 
 
@@ -81,7 +80,7 @@ def latent(keys: Keys) -> Attention:
         keys["kv_lora_rank"],
         keys["qk_nope_head_dim"],
         keys["qk_rope_head_dim"],
-        keys["v_head_dim"],
+        keys["v_head_dim"] or divide(hidden, heads, "hidden_size", "num_attention_heads"),
     )
     queries, norms = _latent_queries(keys, hidden, heads * (nope + rope))
     return Attention(
@@ -154,7 +153,7 @@ def compressed(keys: Keys, rate: int) -> Attention:
         norms=(norm(keys, "q_a_norm", q_rank), norm(keys, "kv_norm", dim), *compressor_norms),
         window=keys["sliding_window"],
         compression=rate,
-        rope_dim=keys["qk_rope_head_dim"],
+        rope_dim=rotary_dim(keys, dim),
         sinks=True,
         extra_parameters=rate * width,
         indexer=_compressed_indexer(keys, rate) if overlap == 2 else None,

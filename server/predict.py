@@ -124,7 +124,8 @@ def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
     waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
-    return table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    launched: Floats = table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    return launched
 
 
 def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:

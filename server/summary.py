@@ -52,7 +52,7 @@ class Groups:
         np.fmax.at(self.distance, group, times.distance)
 
     def sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, self.count * values, self.size)
+        return np.bincount(self.group, self.count * values, self.size).astype(np.float64, copy=False)
 
     def spread(self, half: Floats) -> Floats:
         squares = np.bincount(self.group, (self.count * half) ** 2, self.size)

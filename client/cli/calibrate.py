@@ -17,7 +17,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer click alone
     """10m, 90s, 1h or a bare number of seconds."""
 
     name = "duration"

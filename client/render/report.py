@@ -72,7 +72,7 @@ def peak(peak: Peak) -> str:
     return f"{si(peak.flops_per_s, 'FLOPS')} {peak.kind} {peak.key} at {si(peak.clock_hz, 'Hz')}"
 
 
-def wall(number: Wall.ValueType) -> str:
+def wall(number: int) -> str:
     return word(Wall.DESCRIPTOR, number).replace("_", " ")
 
 

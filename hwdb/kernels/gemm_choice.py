@@ -62,7 +62,8 @@ def problem(m: Any, n: Any, k: Any, groups: Any, layout: Ints, precision: Ints) 
 def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
     """Largest power of two that divides a size in bytes, at most 256."""
     whole = size_bytes.astype(np.int64)
-    return np.minimum(whole & -whole, 256).astype(np.float32)
+    power: NDArray[np.float32] = np.minimum(whole & -whole, 256).astype(np.float32)
+    return power
 
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
@@ -178,4 +179,5 @@ def accuracy(model: ChoiceModel, harvest: Mapping[str, NDArray[Any]], sms: int) 
     )
     choice = model.choose(p, sms)
     same = (choice.tile_n == harvest["tile_n"]) & (choice.tile_m == harvest["tile_m"])
-    return same.astype(np.float64)
+    agreed: NDArray[np.float64] = same.astype(np.float64)
+    return agreed

@@ -86,7 +86,7 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
         return _absent(key, target, default)
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) is int):
         return check_size(key, value, _least(target))
-    wanted = {bool: bool, str: str, list: list, float: (int, float)}.get(type(default), object)
+    wanted: Any = {bool: bool, str: str, list: list, float: (int, float)}.get(type(default), object)
     if not isinstance(value, wanted):
         raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {str(value)[:40]!r}")
     return value

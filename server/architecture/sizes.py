@@ -26,7 +26,7 @@ def _candidate(bad: Any) -> tuple[int | None, str]:
 
 
 def _at(value: Size, position: int | None) -> int:
-    return int(value[position]) if isinstance(value, np.ndarray) and position is not None else int(value)  # type: ignore[arg-type]
+    return int(value[position]) if isinstance(value, np.ndarray) and position is not None else int(value)
 
 
 def check_size(key: str, value: Any, least: int = 1) -> Size:
@@ -36,7 +36,7 @@ def check_size(key: str, value: Any, least: int = 1) -> Size:
     if isinstance(value, np.ndarray):
         if value.ndim != 1 or value.dtype.kind not in "iu":
             raise invalid(key, f"{key} must be an int or a one-dimensional int64 array")
-        bad = (value < least) | (value > most)
+        bad: Any = (value < least) | (value > most)
         wrong = bool(bad.any())
     elif type(value) is int:
         bad, wrong = True, not least <= value <= most
@@ -47,7 +47,8 @@ def check_size(key: str, value: Any, least: int = 1) -> Size:
         shown = _at(value, position)
         text = str(shown) if abs(shown) < 10**12 else f"{shown:.3e}" if abs(shown) < 10**300 else "a huge number"
         raise invalid(key, f"{key} {text}{where} is out of range: {least} to {most} is allowed", value=text)
-    return value
+    size: Size = value
+    return size
 
 
 def divide(total: Size, parts: Size, total_key: str, parts_key: str) -> Size:

@@ -32,7 +32,7 @@ def step_messages(
     version: str,
 ) -> list[PredictResponse]:
     """The answers of `count` candidates, in their order."""
-    shared = {"workload": workload_message(workload), "gpu": gpu_message(gpu), "database_version": version}
+    shared: dict[str, Any] = {"workload": workload_message(workload), "gpu": gpu_message(gpu), "database_version": version}
     summaries = summary_messages(architecture, parameters, count)
     memories = memory_messages(table, gpu, count)
     steps = step_rows(table, workload, gpu.calibration.id if gpu.calibration else "", count)

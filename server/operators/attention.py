@@ -41,7 +41,7 @@ def pairs(seq_q: Number, seq_kv: Number, causal: bool, window: Number = 0, chunk
     if not causal:
         return seq_q * reach
     offset = seq_kv - seq_q
-    ramp = np.clip(reach - 1 - offset, 0, seq_q)[()]  # queries that see less than their reach
+    ramp: Number = np.clip(reach - 1 - offset, 0, seq_q)[()]  # queries that see less than their reach
     return ramp * offset + ramp * (ramp + 1) / 2 + (seq_q - ramp) * reach
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from tilewise.server.operators.sequences import Launches
 # Enum members are slow to look up, and these are looked up for every row.
 _GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
 
-Number = int | float | NDArray[np.int64] | NDArray[np.float64]
+Number = int | float | NDArray[Any]  # int64 or float64, shape (shapes,)
 Row = dict[str, Number]
 
 
@@ -102,7 +103,7 @@ class Emitter:
         *,
         direction: str = "forward",
         repeat: Number = 1,
-        kernels: float = 1,
+        kernels: Number = 1,
         special: Number = 0,
         flops: Number = 0,
     ) -> None:
@@ -200,7 +201,7 @@ class Emitter:
         """Stack the rows: index = row * shapes + shape."""
         length, shapes = len(self.rows), self._shapes()
         size = (length, shapes) if shapes > 1 else (length,)
-        columns = {name: np.zeros(size, dtype) for name, dtype in COLUMNS.items()}
+        columns: dict[str, NDArray[Any]] = {name: np.zeros(size, dtype) for name, dtype in COLUMNS.items()}
         columns["groups"][:] = columns["kernels"][:] = 1
         if shapes > 1:
             columns["shape"][:] = np.arange(shapes)

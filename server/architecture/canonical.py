@@ -82,7 +82,7 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     default = family.values.get(target)
     if target == "period" and isinstance(value, str) and value:
         value = len(value)  # EXAONE 4 spells it: "LLLG" is three local layers, then a global one
-    if value is None or (default is None and value == "auto"):
+    if value is None or (default is None and isinstance(value, str) and value == "auto"):
         return _absent(key, target, default)
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) is int):
         return check_size(key, value, _least(target))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm
@@ -145,8 +144,7 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     if narrow is None or np.all(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
-    bias = keys["projection_bias"]
-    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])
                  for name in keys["embedding_projections"])  # fmt: skip
 
 
@@ -178,13 +176,16 @@ def vision_keys(keys: Keys) -> Keys:
 
 def decoder_keys(keys: Keys) -> Keys:
     """The decoder of an encoder-decoder model: causal, with cross-attention; its own sizes where it has them."""
-    own = {
-        target: keys[source]
-        for source, target in _DECODER_SIZES.items()
-        if keys[source] is not None
+    own = {target: keys[source] for source, target in _DECODER_SIZES.items() if keys[source] is not None}
+    changed: dict[str, Any] = {
+        **keys,
+        "head_dim": None,
+        **own,
+        "role": "decoder",
+        "causal": True,
+        "cross_attention": True,
+        "token_table": not keys["token_table"],
     }
-    changed: dict[str, Any] = {**keys, "head_dim": None, **own, "role": "decoder", "causal": True,
-                               "cross_attention": True, "token_table": not keys["token_table"]}
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
     else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
 from tilewise.server.architecture.sizes import Keys, divide, product
@@ -154,7 +153,7 @@ def compressed(keys: Keys, rate: int) -> Attention:
         norms=(norm(keys, "q_a_norm", q_rank), norm(keys, "kv_norm", dim), *compressor_norms),
         window=keys["sliding_window"],
         compression=rate,
-        rope_dim=keys["qk_rope_head_dim"],
+        rope_dim=rotary_dim(keys, dim),
         sinks=True,
         extra_parameters=rate * width,
         indexer=_compressed_indexer(keys, rate) if overlap == 2 else None,

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
+from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, check_size, invalid
 
+_KINDS = {bool: "true or false", str: "text", list: "a list", float: "a number", dict: "an object"}
 
-def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Any]) -> Keys:
+
+def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Size]) -> Keys:
     """Every canonical key of the family: its defaults, then what the config says, then `overrides` (canonical names).
 
     Raises InvalidInput: a key that is not understood, a value of the wrong type or size, sizes that do not divide.
@@ -25,14 +29,16 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, An
                 raise invalid(key, f"{key} {value} contradicts another key, which sets {target} to {keys[target]}")
             keys[target] = _checked(key, value, target, family)
             given.add(target)
-    for key, value in overrides.items():
-        for target in _overridden(key, family):
-            keys[target] = _checked(key, value, target, family)
+    _override(keys, overrides, family)
     for conditions, values in family.when:
-        if all(keys[key] == value for key, value in conditions.items()):
+        if all(_is(keys[key], value) for key, value in conditions.items()):
             keys.update(values)
     derive(keys)
     return keys
+
+
+def _is(value: Any, wanted: Any) -> bool:
+    return not isinstance(value, np.ndarray) and bool(value == wanted)
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -57,53 +63,70 @@ def _reject_unknown(key: str, value: Any, family: Family) -> None:
         return
     if value is True and not rules.structural.search(key):
         return
-    close = difflib.get_close_matches(key, family.keys, n=1, cutoff=0.5)
-    hint = f"; the nearest known key is {close[0]}" if close else ""
-    raise invalid(
-        key,
-        f"{key[:60]} = {str(value)[:40]} is not understood for model_type {family.name} and may change the shape{hint}",
-        reason="UNKNOWN_KEY",
-        unknown=key[:60],
-    )
+    raise _unknown(key, f"{_short(key)} = {_short(value)} is not understood for model_type {family.name}", family.keys)
 
 
-def _overridden(key: str, family: Family) -> tuple[str, ...]:
-    if key in family.keys:
-        return family.keys[key]
-    if key in family.values:
-        return (key,)
-    close = difflib.get_close_matches(key, family.values, n=1, cutoff=0.5)
-    hint = f"; the nearest it has is {close[0]}" if close else ""
-    raise invalid(key, f"model_type {family.name} has no {key[:60]}{hint}", reason="UNKNOWN_KEY", unknown=key[:60])
+def _unknown(key: str, message: str, known: Iterable[str]) -> InvalidInput:
+    close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"the nearest known key is {close[0]}" if close else "no known key is near"
+    return invalid(_short(key), f"{message} and may change the shape; {hint}", "UNKNOWN_KEY", unknown=_short(key))
+
+
+def _short(value: object) -> str:
+    return " ".join(str(value)[:60].split())
+
+
+def _override(keys: Keys, overrides: Mapping[str, Size], family: Family) -> None:
+    lengths = {value.size for value in overrides.values() if isinstance(value, np.ndarray)}
+    if len(lengths) > 1:
+        raise InvalidInput(
+            f"candidates differ in number: {', '.join(map(str, sorted(lengths)))}; every array must have as many",
+            reason="INVALID_SHAPE",
+            field="overrides",
+        )
+    for key, value in overrides.items():
+        if key not in family.keys and key not in family.values:
+            raise _unknown(key, f"model_type {family.name} has no {_short(key)}: it cannot be varied", family.values)
+        for target in family.keys.get(key, (key,)):
+            if isinstance(value, np.ndarray) and target in key_rules().one_for_all:
+                raise invalid(key, f"{key} decides the kinds of layers: it must be one number for all candidates")
+            keys[target] = _checked(key, value, target, family)
 
 
 def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     """`value` if it is of the kind its default is; sizes are bounded."""
     default = family.values.get(target)
-    if target == "period" and isinstance(value, str) and value:
-        value = len(value)  # EXAONE 4 spells it: "LLLG" is three local layers, then a global one
+    value = _plain(value, target)
     if value is None or (default is None and isinstance(value, str) and value == "auto"):
         return _absent(key, target, default)
-    if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) is int):
+    if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) in (int, float, bool)):
         return check_size(key, value, _least(target))
-    wanted: Any = {bool: bool, str: str, list: list, float: (int, float)}.get(type(default), object)
-    if not isinstance(value, wanted):
-        raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {str(value)[:40]!r}")
+    wanted: Any = {float: (int, float)}.get(type(default), type(default))
+    if (default is not None and not isinstance(value, wanted)) or (type(default) is float and not 0 <= value <= 1000):
+        raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {_short(value)!r}")
+    return value
+
+
+def _plain(value: Any, target: str) -> Any:
+    """The same value in its plainest form."""
+    if isinstance(value, np.integer):
+        return int(value)
+    if target == "period" and isinstance(value, str) and value:
+        return len(value)  # EXAONE 4 spells it: "LLLG" is three local layers, then a global one
+    if target in ("image_size", "patch_size") and isinstance(value, list) and len(set(map(str, value))) == 1:
+        return value[0]  # height and width of a square
     return value
 
 
 def _absent(key: str, target: str, default: Any) -> Any:
-    """What an explicit null means: "no" for a switch, "derive it" where that is defined, else an error."""
-    if default is None or isinstance(default, list | float) or target in key_rules().nullable:
-        return default if isinstance(default, list | float) else None
-    if isinstance(default, bool | str):
-        return False if isinstance(default, bool) else default
+    """What an explicit null means: what an absent key means, or "derive it" where that is defined, else an error."""
+    if type(default) is not int:
+        return default
+    if target in key_rules().nullable:
+        return None
     raise invalid(key, f"{key} is null; a whole number is needed")
 
 
 def _least(target: str) -> int:
     rules = key_rules()
     return -1 if target in rules.may_be_negative else 0 if target in rules.may_be_zero else 1
-
-
-_KINDS = {bool: "true or false", str: "text", list: "a list", float: "a number"}

@@ -40,7 +40,7 @@ def count(architecture: Architecture) -> ParameterCount:
     parts: dict[str, Size] = {}
     idle: Size = 0
     for stack in architecture.stacks:
-        idle = idle + _add_stack(parts, stack)
+        idle = idle + _add_stack(parts, stack, alone=len(architecture.stacks) == 1)
     _add_head(parts, architecture)
     total = sum(parts.values(), start=0)
     return ParameterCount(total=total, active=total - idle, parts=parts)
@@ -68,9 +68,9 @@ def _add_head(parts: dict[str, Size], architecture: Architecture) -> None:
     _add(parts, "other", parameters(architecture.head_linears) + architecture.extra_parameters)
 
 
-def _add_stack(parts: dict[str, Size], stack: Stack) -> Size:
-    """Adds a tower to `parts`, a vision or audio tower as one part; returns the parameters a token leaves idle."""
-    own: dict[str, Size] = parts if stack.role == "text" else {}
+def _add_stack(parts: dict[str, Size], stack: Stack, alone: bool) -> Size:
+    """Adds a tower to `parts`, one for images or sound beside others as one part; returns what a token leaves idle."""
+    own: dict[str, Size] = parts if alone or stack.role == "text" else {}
     idle: Size = 0
     for block in stack.blocks:
         idle = idle + _add_block(own, block)

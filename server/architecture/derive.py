@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-
 from tilewise.server.architecture.model import Size
-from tilewise.server.architecture.sizes import Keys, divide, invalid
+from tilewise.server.architecture.sizes import Keys, divide, invalid, need
 
 
 def derive(keys: Keys) -> None:
@@ -14,6 +13,7 @@ def derive(keys: Keys) -> None:
         return  # the outer config of a multimodal model has no layers of its own
     if keys["num_hidden_layers"] is None:
         keys["num_hidden_layers"] = _listed_layers(keys)
+    need(keys, "hidden_size")
     if keys["num_attention_heads"] is not None:
         _derive_heads(keys, keys["num_attention_heads"])
     if keys["intermediate_size"] is None:
@@ -28,7 +28,7 @@ def derive(keys: Keys) -> None:
 
 def _listed_layers(keys: Keys) -> int:
     """Nemotron-H states its depth only as the length of its pattern."""
-    listed = keys["layer_types"] or keys["layer_letters"]
+    listed = keys["layer_letters"] or keys["layer_types"]
     if not listed:
         raise invalid("num_hidden_layers", "num_hidden_layers is needed and not given")
     return len(listed)
@@ -45,7 +45,9 @@ def _derive_heads(keys: Keys, heads: Size) -> None:
     if keys["attention_hidden_size"] is not None:
         hidden = keys["attention_hidden_size"]
     if keys["floor_head_dim"]:
-        keys["head_dim"] = np.maximum(hidden // heads, 1) if isinstance(hidden // heads, np.ndarray) else hidden // heads
+        keys["head_dim"] = (
+            np.maximum(hidden // heads, 1) if isinstance(hidden // heads, np.ndarray) else hidden // heads
+        )
     else:
         keys["head_dim"] = divide(hidden, heads, "hidden_size", "num_attention_heads")
 

@@ -29,6 +29,7 @@ class Family:
     ignored: keys of this family that do not change the shape
     when:    (conditions, values): values that hold where every named key has the given value, applied in order
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
+    wrapper: table for a config of this model_type that holds its text model as a part
     heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
     """
 
@@ -39,6 +40,7 @@ class Family:
     ignored: frozenset[str] = frozenset()
     when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    wrapper: str = ""
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
@@ -80,22 +82,25 @@ def _load(name: str) -> Family:
         ignored=base.ignored | set(table.get("ignored", ())),
         when=base.when + tuple((rule["if"], rule["set"]) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
+        wrapper=table.get("wrapper", ""),
         heads={**base.heads, **table.get("heads", {})},
     )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """Knowledge about keys of any family, see keys.toml."""
+    """Knowledge about keys of any family; keys.toml says what each list means."""
 
     harmless: frozenset[str]
     patterns: re.Pattern[str]
-    neutral: dict[str, Any]
     structural: re.Pattern[str]
-    limits: dict[str, int]
     may_be_zero: frozenset[str]
-    nullable: frozenset[str]
     may_be_negative: frozenset[str]
+    nullable: frozenset[str]
+    one_for_all: frozenset[str]
+    neutral: dict[str, Any]
+    limits: dict[str, int]
+    notes: dict[str, str]
     signatures: dict[str, list[str]]
     foreign: dict[str, list[str]]
 
@@ -103,17 +108,14 @@ class KeyRules:
 @cache
 def key_rules() -> KeyRules:
     table = tomllib.loads(files(__package__).joinpath("keys.toml").read_text(encoding="utf-8"))
+    lists = ("may_be_zero", "may_be_negative", "nullable", "one_for_all")
+    tables = ("neutral", "limits", "notes", "signatures", "foreign")
     return KeyRules(
         harmless=frozenset(table["harmless"]["names"]),
         patterns=re.compile("|".join(table["harmless"]["patterns"])),
-        neutral=table["neutral"],
         structural=re.compile("|".join(table["structural"])),
-        limits=table["limits"],
-        may_be_zero=frozenset(table["may_be_zero"]),
-        nullable=frozenset(table["nullable"]),
-        may_be_negative=frozenset(table["may_be_negative"]),
-        signatures=table["signatures"],
-        foreign=table["foreign"],
+        **{name: frozenset(table[name]) for name in lists},
+        **{name: table[name] for name in tables},
     )
 
 

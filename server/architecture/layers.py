@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
-_SAME = {"attention": FULL, "mlp": NONE, "moe": NONE, "linear": "linear_attention", "deepseek_sparse_attention": "indexed_attention"}
+_SAME = {
+    "attention": FULL,
+    "mlp": NONE,
+    "moe": NONE,
+    "linear": "linear_attention",
+    "deepseek_sparse_attention": "indexed_attention",
+}
 
 
 def kinds(keys: Keys) -> dict[tuple[str, str], tuple[int, ...]]:
@@ -60,7 +65,9 @@ def _listed(keys: Keys, key: str, depth: int) -> Sequence[str]:
     """An explicit list, cut to `depth`: fewer layers of the same model are its first ones."""
     listed: list[str] = keys[key]
     if len(listed) < depth:
-        raise invalid(key, f"{key} lists {len(listed)} layers, num_hidden_layers is {depth}; one entry a layer is needed")
+        raise invalid(
+            key, f"{key} lists {len(listed)} layers, num_hidden_layers is {depth}; one entry a layer is needed"
+        )
     if not all(isinstance(entry, str | int) for entry in listed):
         raise invalid(key, f"{key} must list one word or number a layer")
     return listed[:depth]
@@ -112,7 +119,9 @@ def _letters(keys: Keys, depth: int) -> Sequence[str]:
     """Nemotron-H: a letter a layer, M mamba, * attention, - feed-forward, E experts."""
     unknown = set(keys["layer_letters"]) - set(_LETTERS)
     if unknown:
-        raise invalid("hybrid_override_pattern", f"hybrid_override_pattern may hold M, *, - and E, not {min(unknown)!r}")
+        raise invalid(
+            "hybrid_override_pattern", f"hybrid_override_pattern may hold M, *, - and E, not {min(unknown)!r}"
+        )
     return [_LETTERS[letter] for letter in _listed(keys, "layer_letters", depth)]
 
 

@@ -32,7 +32,8 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
     return replace(
         text,
         stacks=(*towers, *text.stacks),
-        extra_parameters=text.extra_parameters + product({**wrapper, "text_hidden_size": text.hidden}, wrapper["model_extra"]),
+        extra_parameters=text.extra_parameters
+        + product({**wrapper, "text_hidden_size": text.hidden}, wrapper["model_extra"]),
         notes=(f"{text_family.name} is the text part of {table.name}; its towers are reported apart",),
     )
 
@@ -75,7 +76,8 @@ def _tower(config: Any, part: Mapping[str, Any], wrapper: Keys, text: Keys) -> S
     counts = {f"{key}.count": len(value) for key, value in keys.items() if isinstance(value, list)}
     sizes = {**keys, **counts, **wrapper, "text_hidden_size": text["hidden_size"], "tokens": tower.tokens}
     merged = product(sizes, wrapper["projector_merge"])
-    tokens = wrapper["projector_tokens"] or divide(tower.tokens, merged, "image tokens", "merged patches")
+    patches = tower.tokens - keys["class_tokens"] if tower.tokens else 0  # 0: the model takes images of any size
+    tokens = wrapper["projector_tokens"] or divide(patches, merged, "the patches of an image", "those merged into one")
     return replace(
         tower,
         projector=listed(sizes, wrapper["projector"]),

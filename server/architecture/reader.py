@@ -6,6 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TooLarge
@@ -36,10 +37,16 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
     raw = _parse(text)
     model_type = _model_type(raw)
     table = family(model_type)
+    if table.wrapper and "text_config" in raw:
+        table = family(table.wrapper)
     if table.parts:
-        return multimodal(raw, table, overrides, name)
-    keys = canonical(raw, table, overrides)
-    return architecture({**keys, **_class_values(keys["architectures"], table)}, table.name, model_type, name)
+        result = multimodal(raw, table, overrides, name)
+    else:
+        keys = canonical(raw, table, overrides)
+        keys.update(_class_values(keys["architectures"], table))
+        result = architecture(keys, table.name, model_type, name)
+    notes = dict.fromkeys((*result.notes, *(text for key, text in key_rules().notes.items() if raw.get(key))))
+    return replace(result, notes=tuple(notes)) if notes else result
 
 
 def _class_values(classes: Any, table: Family) -> dict[str, Any]:
@@ -61,7 +68,7 @@ def _model_type(raw: dict[str, Any]) -> str:
     for message, signature in key_rules().foreign.items():
         if raw.keys() >= set(signature):
             raise _unreadable(message)
-    raise _unreadable("model_type is missing: it names the family, such as \"llama\", and nothing is guessed without it")
+    raise _unreadable('model_type is missing: it names the family, such as "llama", and nothing is guessed without it')
 
 
 def _unreadable(message: str) -> InvalidInput:
@@ -78,7 +85,7 @@ def _parse(text: str) -> dict[str, Any]:
     start = text.lstrip("\ufeff \t\r\n")[:1]
     if not start:
         raise _unreadable("the config is empty; a config.json or a Tilewise TOML is needed")
-    is_toml = start not in "{[\"" or text.lstrip().startswith("[model")
+    is_toml = start not in '{["' or text.lstrip().startswith("[model")
     raw = _parse_toml(text) if is_toml else _parse_json(text)
     if not isinstance(raw, dict):
         raise _unreadable(f"the config is a JSON {type(raw).__name__}, an object is needed")
@@ -100,7 +107,9 @@ def _parse_toml(text: str) -> Any:
         table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         if re.search(r"^\s*[\w.\"-]+:(\s|$)", text, re.MULTILINE):
-            raise _unreadable("the config is YAML, which is not read; give its config.json or a Tilewise TOML") from error
+            raise _unreadable(
+                "the config is YAML, which is not read; give its config.json or a Tilewise TOML"
+            ) from error
         raise _unreadable(f"the config is neither JSON nor TOML: {str(error)[:120]}") from error
     model = table.get("model")
     if not isinstance(model, dict):

@@ -12,7 +12,7 @@ from tilewise.server.architecture.model import Attention, Latent, Linear, Split
 from tilewise.server.operators.emitter import Emitter, Number
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_JOIN
+from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
 from tilewise.server.operators.variants import Variant
 
 
@@ -60,7 +60,7 @@ def attend(
     heads = _heads(plan, att, tokens, source)
     with e.scope(part="attention"):
         if att.indexer is not None:
-            _index(e, plan, att, heads)
+            _index(e, plan, att, heads, variant)
         _project_inputs(e, plan, att, variant, heads, input_saved)
         joined = _rotate(e, plan, att, variant, heads)
         if plan.decode and not att.cross:
@@ -110,7 +110,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, variant: Variant, he
             project(e, plan, (linear,), heads.tokens, save_input=keep)
     if att.latent is None:
         for n in att.norms:
-            norm(e, plan, n, heads.tokens, variant=variant.norm if n.kind == "rms" and n.weight else "")
+            norm(e, plan, n, heads.tokens, variant)
 
 
 def _outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
@@ -127,37 +127,54 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, variant: Variant, heads: He
     """Backward copies that bring the gradients of q, k, v back into the layout of their matrices."""
     if not (plan.train and e.keep):
         return
-    if wide and np.any(np.asarray(att.rope_dim) > 0):  # v is a view that keeps the whole q/k/v product
-        e.save(heads.tokens * (heads.q + heads.kv) * heads.dim * plan.width)
+    style = variant.fused_qkv if wide else ""
+    if style in ("slice", "chunk") and np.any(np.asarray(att.rope_dim) > 0):
+        e.save(heads.tokens * (heads.q + heads.kv) * heads.dim * plan.width)  # v is a view of the whole product
     if plan.fused:
         return
     q, kv = heads.q * heads.dim, heads.kv * heads.dim
-    everything = q + kv + heads.kv * heads.dim_v
-    size = heads.tokens * everything * plan.width
-    if not wide:
+    whole = q + kv + heads.kv * heads.dim_v
+    size = heads.tokens * whole * plan.width
+    if style in ("", "slice") and np.any(np.asarray(att.rope_dim) > 0):
         for name, cols in (("q_grad", q), ("k_grad", kv)):
             e.launches(name, CONTIGUOUS, heads.tokens, cols, plan.width, direction="backward")
-    elif variant.fused_qkv == "chunk":
-        e.memory("qkv_grad", "cat", heads.tokens, everything, size, size, direction="backward")
-        e.launches("qkv_grad", CONTIGUOUS, heads.tokens, everything, plan.width, direction="backward")
-    else:
-        e.launches("qkv_grad", CONTIGUOUS, heads.tokens, q, plan.width, direction="backward")
-        e.launches("qkv_grad", CONTIGUOUS, heads.tokens, kv, plan.width, direction="backward", repeat=2)
-        e.memory("qkv_grad", "fill", heads.tokens, everything, 0, size, direction="backward", repeat=3)
-        e.memory("qkv_grad", "transpose", heads.tokens, everything / 3, size / 3, size / 3, direction="backward", repeat=3)
-        accumulate(e, plan, heads.tokens, everything, 2, "qkv_grad")
+    if style == "slice":
+        e.memory("qkv_grad", "fill", heads.tokens, whole, 0, size, direction="backward", repeat=3)
+        e.memory("qkv_grad", "transpose", heads.tokens, whole / 3, size / 3, size / 3, direction="backward", repeat=3)
+        accumulate(e, plan, heads.tokens, whole, 2, "qkv_grad")
+    if style in ("chunk", "split"):
+        e.memory("qkv_grad", "cat", heads.tokens, whole, size, size, direction="backward")
+    if style == "chunk":
+        e.launches("qkv_grad", CONTIGUOUS, heads.tokens, whole, plan.width, direction="backward")
+    if style == "index":
+        _index_backward(e, plan, heads, kv, whole, size)
+
+
+def _index_backward(e: Emitter, plan: Plan, heads: Heads, kv: Number, whole: Number, size: Number) -> None:
+    """Falcon gathers its keys and values by index: both gradients are sorted back into the product's."""
+    part = heads.tokens * kv * plan.width
+    e.memory("qkv_split", "gather", heads.tokens, kv, part, part, repeat=2)
+    e.memory("qkv_grad", "fill", heads.tokens, whole, 0, size, direction="backward", repeat=3)
+    e.memory("qkv_grad", "scatter_add", heads.tokens, kv, part, part, direction="backward", kernels=7, repeat=2)
+    e.memory("qkv_grad", "transpose", heads.tokens, whole - 2 * kv, size - 2 * part, size, direction="backward")
+    accumulate(e, plan, heads.tokens, whole, 2, "qkv_grad")
 
 
 def _rotate(e: Emitter, plan: Plan, att: Attention, variant: Variant, heads: Heads) -> bool:
     """Rotary embedding of q and k; whether the heads were concatenated from a rotated and an untouched part."""
     if not np.any(np.asarray(att.rope_dim) > 0):
         return False
-    partial = variant.joins_rope or not np.all(np.asarray(att.rope_dim) == att.head_dim)
+    whole = bool(np.all(np.asarray(att.rope_dim) == att.head_dim))
+    partial = variant.joins_rope or not whole
+    rope, join = ROPE_FP32 if variant.rope_fp32 else ROPE, ROPE_JOIN_NOTHING if whole else ROPE_JOIN
+    if variant.repeats_angles and not plan.fused:
+        table = plan.sequence * att.rope_dim * plan.width
+        e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)
     shared = att.latent is not None  # one rotated key for all heads
     for name, count, rows in (("rope_q", heads.q, heads.tokens), ("rope_k", 1 if shared else heads.kv, heads.kv_tokens)):
-        operation(e, plan, name, ROPE[plan.fused], rows * count, att.rope_dim)
+        operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
         if partial and not plan.fused:
-            operation(e, plan, name, ROPE_JOIN, rows * (heads.q if shared else count), heads.dim)
+            operation(e, plan, name, join, rows * (heads.q if shared else count), heads.dim)
     return partial
 
 
@@ -247,7 +264,7 @@ def _project_latent(
     direct = [linear for linear in up if not np.any(np.asarray(latent.q_rank) > 0) and linear.name.startswith("q")]
     project(e, plan, [*direct, *down], heads.tokens, save_input=not plan.selective)
     for n in att.norms:
-        norm(e, plan, n, heads.tokens, variant=variant.norm)
+        norm(e, plan, n, heads.tokens, variant)
     for linear in up:
         if linear in direct or (plan.decode and linear.name.startswith("kv")):
             continue
@@ -276,7 +293,7 @@ def _absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Hea
     e.gemm("absorb_v", heads.tokens, att.head_dim_v, latent.kv_rank, **common)  # type: ignore[arg-type]
 
 
-def _index(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
+def _index(e: Emitter, plan: Plan, att: Attention, heads: Heads, variant: Variant) -> None:
     """Sparse-attention indexer: its own small heads score every key (fp8 in production, counted as 2 FLOPs a product)."""
     assert att.indexer is not None
     indexer = att.indexer
@@ -284,7 +301,7 @@ def _index(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
         for linear in indexer.projections:
             project(e, plan, (linear,), heads.tokens, save_input=False)
         for n in indexer.norms:
-            norm(e, plan, n, heads.tokens)
+            norm(e, plan, n, heads.tokens, variant)
         scored = pairs(heads.seq_q, heads.seq_kv, att.causal) * plan.batch
         work = 2.0 * scored * indexer.heads * indexer.head_dim
         size = FORMATS[plan.plain].bytes

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tilewise.server.architecture.model import Architecture, Embedding, Split
 from tilewise.server.operators.emitter import Emitter, Number
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
@@ -20,8 +22,11 @@ def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
-        table = 4 * plan.sequence * rope_dim
-        e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=9)
+        if np.any(np.asarray(rope_dim) > 0):
+            table = 4 * plan.sequence * rope_dim
+            angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
+            e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
+            e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
@@ -54,7 +59,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     e.save(8 * tokens)
 
 
-def head(e: Emitter, plan: Plan, arch: Architecture, tokens: Number) -> None:
+def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:
     """Final norms and the matrix onto the vocabulary, on the positions asked for; in training the loss."""
     if arch.head is None:
         return
@@ -64,7 +69,7 @@ def head(e: Emitter, plan: Plan, arch: Architecture, tokens: Number) -> None:
             project(e, plan, (linear,), asked, plain=True)
             operation(e, plan, "head_activation", ACTIVATIONS["silu"], asked, linear.outputs)
         for n in arch.head_norms:
-            norm(e, plan, n, asked)
+            norm(e, plan, n, asked, style)
         project(e, plan, (arch.head,), asked, plain=True)
         vocab = shard(arch.head, plan.tp)[1]
         if arch.head.split == Split.COLUMN and not plan.train:

@@ -11,7 +11,7 @@ from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, operation, project, shard
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, permute, route
-from tilewise.server.operators.sequences import GATE, RESIDUAL
+from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 
 
@@ -39,13 +39,13 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
         _experts(e, plan, moe, routing)
         combine(e, plan, routing)
     if moe.shared is not None:
-        feed_forward(e, plan, moe.shared, tokens, input_saved=True)
+        feed_forward(e, plan, moe.shared, style, tokens, input_saved=True)
         with e.scope(part="moe"):
             if moe.shared_gate is not None:
                 project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)
-                operation(e, plan, "shared_gate", GATE, tokens, hidden)
+                operation(e, plan, "shared_gate", SHARED_GATE, tokens, hidden)
             operation(e, plan, "shared_add", RESIDUAL, tokens, hidden)
-    accumulate(e, plan, tokens, hidden, 1 if moe.shared is None else 2)
+    accumulate(e, plan, tokens, hidden, 1 + (moe.shared is not None) + (moe.shared_gate is not None))
 
 
 def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:

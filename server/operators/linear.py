@@ -10,6 +10,7 @@ from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators.emitter import Emitter, Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACCUMULATE, NORMS, Sequence
+from tilewise.server.operators.variants import Variant
 
 
 def operation(
@@ -42,9 +43,11 @@ def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Numbe
         e.launches(name, ACCUMULATE, rows, cols, plan.width, direction="backward", repeat=repeat)
 
 
-def norm(e: Emitter, plan: Plan, norm: Norm, tokens: Number, *, variant: str = "", repeat: int = 1, saves: int = 1) -> None:
+def norm(
+    e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, repeat: int = 1, saves: int = 1
+) -> None:
     """A normalisation of `tokens` rows (repeat: identical ones; saves: how many keep an input of their own)."""
-    kind = variant or ("rms_plain" if norm.kind == "rms" and not norm.weight else norm.kind)
+    kind = style.norm_of(norm.kind, norm.weight)
     with e.scope(part="norm"):
         rows = tokens * norm.heads
         operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)

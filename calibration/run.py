@@ -24,7 +24,6 @@ from tilewise.calibration.protocol import (
     Pacer,
     Sample,
     Target,
-    Unmeasurable,
     check_physics,
     measure,
 )

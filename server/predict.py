@@ -108,7 +108,9 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
-TWO_WAVES = 2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+TWO_WAVES = (
+    2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+)
 
 
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
@@ -223,5 +225,7 @@ def _refusal(table: OperatorTable, times: Times) -> str:
 def _check_utilisation(mfu: Floats, peak: Peak) -> None:
     worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
     if worst > 1:
-        message = f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        message = (
+            f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        )
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

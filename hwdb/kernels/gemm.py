@@ -133,7 +133,9 @@ PRECISIONS = {
 }  # fmt: skip
 
 
-def fit_model(measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120) -> GemmModel:
+def fit_model(
+    measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120
+) -> GemmModel:
     """Fit to burst points (columns kind, dtype, m, n, k, time_us, held, state, clock_mhz) and the harvested choices."""
     choice = gemm_choice.fit(harvest, sku.sm_count)
     burst = np.array([state == "burst" for state in measurements["state"]]) & np.isfinite(measurements["time_us"])

@@ -70,7 +70,9 @@ def features(p: Problem, sms: int) -> NDArray[np.float32]:
     """Shape (rows, inputs)."""
     columns = [np.log2(p.m), np.log2(p.n), np.log2(p.k), np.log2(p.alignment), np.log2(p.groups)]
     columns += [(p.layout == layout).astype(np.float32) for layout in Layout]
-    columns += [(p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)]
+    columns += [
+        (p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
+    ]
     sizes = {*STEPS, *(size for tile in TILES for size in tile)}
     over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}
     over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}

@@ -50,7 +50,10 @@ class Mlp:
             return np.asarray(arrays[f"{prefix}.{name}"], np.float32)
 
         return cls(
-            get("mean"), get("scale"), tuple(get(f"w{i}") for i in range(count)), tuple(get(f"b{i}") for i in range(count))
+            get("mean"),
+            get("scale"),
+            tuple(get(f"w{i}") for i in range(count)),
+            tuple(get(f"b{i}") for i in range(count)),
         )
 
 

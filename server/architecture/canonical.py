@@ -97,14 +97,19 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     """`value` if it is of the kind its default is; sizes are bounded."""
     default = family.values.get(target)
     value = _plain(value, target)
-    if value is None or (default is None and isinstance(value, str) and value == "auto"):
+    if value is None or (default is None and value == "auto"):
         return _absent(key, target, default)
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) in (int, float, bool)):
         return check_size(key, value, _least(target))
-    wanted: Any = {float: (int, float)}.get(type(default), type(default))
-    if (default is not None and not isinstance(value, wanted)) or (type(default) is float and not 0 <= value <= 1000):
-        raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {_short(value)!r}")
-    return value
+    if default is None or _is_kind(value, default):
+        return value
+    raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {_short(value)!r}")
+
+
+def _is_kind(value: Any, default: Any) -> bool:
+    if isinstance(default, float):
+        return isinstance(value, int | float) and 0 <= value <= 1000  # factors: of rotary width, of feed-forward width
+    return isinstance(value, type(default))
 
 
 def _plain(value: Any, target: str) -> Any:
@@ -113,8 +118,8 @@ def _plain(value: Any, target: str) -> Any:
         return int(value)
     if target == "period" and isinstance(value, str) and value:
         return len(value)  # EXAONE 4 spells it: "LLLG" is three local layers, then a global one
-    if target in ("image_size", "patch_size") and isinstance(value, list) and len(set(map(str, value))) == 1:
-        return value[0]  # height and width of a square
+    if isinstance(value, list) and target in key_rules().may_be_listed and len(set(map(str, value))) == 1:
+        return value[0]
     return value
 
 

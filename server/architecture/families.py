@@ -96,6 +96,7 @@ class KeyRules:
     structural: re.Pattern[str]
     may_be_zero: frozenset[str]
     may_be_negative: frozenset[str]
+    may_be_listed: frozenset[str]
     nullable: frozenset[str]
     one_for_all: frozenset[str]
     neutral: dict[str, Any]
@@ -108,14 +109,17 @@ class KeyRules:
 @cache
 def key_rules() -> KeyRules:
     table = tomllib.loads(files(__package__).joinpath("keys.toml").read_text(encoding="utf-8"))
-    lists = ("may_be_zero", "may_be_negative", "nullable", "one_for_all")
-    tables = ("neutral", "limits", "notes", "signatures", "foreign")
+    harmless = table.pop("harmless")
+    rules: dict[str, Any] = {
+        key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()
+    }
     return KeyRules(
-        harmless=frozenset(table["harmless"]["names"]),
-        patterns=re.compile("|".join(table["harmless"]["patterns"])),
-        structural=re.compile("|".join(table["structural"])),
-        **{name: frozenset(table[name]) for name in lists},
-        **{name: table[name] for name in tables},
+        **{
+            **rules,
+            "harmless": frozenset(harmless["names"]),
+            "patterns": re.compile("|".join(harmless["patterns"])),
+            "structural": re.compile("|".join(table["structural"])),
+        }
     )
 
 

@@ -17,37 +17,28 @@ def invalid(key: str, message: str, reason: str = "INVALID_SHAPE", **metadata: o
     return InvalidInput(message, reason=reason, field=f"architecture.{key}", **metadata)
 
 
-def _candidate(bad: Any) -> tuple[int | None, str]:
-    """Position of the first bad candidate and how to say it; (None, "") where sizes are plain ints."""
-    if isinstance(bad, np.ndarray):
-        first = int(np.argmax(bad))
-        return first, f" (candidate {first})"
-    return None, ""
-
-
-def _at(value: Size, position: int | None) -> int:
-    return int(value[position]) if isinstance(value, np.ndarray) and position is not None else int(value)
+def _first(value: Size, bad: Any) -> tuple[int, str]:
+    """The first bad value and how to name its candidate; plain ints have no candidate."""
+    if isinstance(value, np.ndarray) or isinstance(bad, np.ndarray):
+        position = int(np.argmax(bad))
+        return int(np.broadcast_to(value, np.shape(bad))[position]), f" (candidate {position})"
+    return value, ""
 
 
 def check_size(key: str, value: Any, least: int = 1) -> Size:
     """`value` as a size: a whole number (or int64 array) from `least` to the limit of its key."""
     limits = key_rules().limits
     most = limits.get(key, limits["default"])
-    if isinstance(value, np.ndarray):
-        if value.ndim != 1 or value.dtype.kind not in "iu":
-            raise invalid(key, f"{key} must be an int or a one-dimensional int64 array")
-        bad: Any = (value < least) | (value > most)
-        wrong = bool(bad.any())
-    elif type(value) is int:
-        bad, wrong = True, not least <= value <= most
-    else:
-        raise invalid(key, f"{key} must be a whole number from {least} to {most}, not {str(value)[:40]!r}")
-    if wrong:
-        position, where = _candidate(bad)
-        shown = _at(value, position)
-        text = str(shown) if abs(shown) < 10**12 else f"{shown:.3e}" if abs(shown) < 10**300 else "a huge number"
-        raise invalid(key, f"{key} {text}{where} is out of range: {least} to {most} is allowed", value=text)
+    whole = type(value) is int or (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "i")
+    if not whole or np.size(value) == 0:
+        shown = " ".join(str(value)[:40].split())
+        raise invalid(key, f"{key} must be a whole number from {least} to {most}, not {shown!r}")
     size: Size = value
+    bad = (size < least) | (size > most)
+    if np.any(bad):
+        shown_size, where = _first(size, bad)
+        text = str(shown_size) if abs(shown_size) < 10**12 else "a number of over twelve digits"
+        raise invalid(key, f"{key} {text}{where} is out of range: {least} to {most} is allowed", value=text)
     return size
 
 
@@ -55,16 +46,16 @@ def divide(total: Size, parts: Size, total_key: str, parts_key: str) -> Size:
     """total / parts, which must be exact; the error names both keys and the nearest values that divide."""
     rest = total % parts
     if np.any(rest):
-        position, where = _candidate(rest != 0)
-        t, p = _at(total, position), _at(parts, position)
-        nearest = f"{t // p * p or p} or {(t // p + 1) * p}"
+        bad = rest != 0
+        (t, where), (p, _) = _first(total, bad), _first(parts, bad)
+        nearest = f"{t // p * p} or {(t // p + 1) * p}" if t >= p else str(p)
         raise invalid(
             total_key,
             f"{total_key} {t} is no multiple of {parts_key} {p}{where}; the nearest that is: {nearest}",
             reason="NOT_DIVISIBLE",
-            **{total_key: t, parts_key: p},
         )
-    return total // parts
+    quotient: Size = total // parts
+    return quotient
 
 
 def product(keys: Mapping[str, Any], size: Any) -> Size:

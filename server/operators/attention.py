@@ -54,7 +54,14 @@ def _chunked(seq_q: Number, seq_kv: Number, chunk: Number) -> Number:
 
 
 def attend(
-    e: Emitter, plan: Plan, att: Attention, variant: Variant, tokens: Number, source: Number, *, input_saved: bool = False
+    e: Emitter,
+    plan: Plan,
+    att: Attention,
+    variant: Variant,
+    tokens: Number,
+    source: Number,
+    *,
+    input_saved: bool = False,
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention (0: self-attention)."""
     heads = _heads(plan, att, tokens, source)
@@ -171,7 +178,10 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, variant: Variant, heads: Hea
         table = plan.sequence * att.rope_dim * plan.width
         e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)
     shared = att.latent is not None  # one rotated key for all heads
-    for name, count, rows in (("rope_q", heads.q, heads.tokens), ("rope_k", 1 if shared else heads.kv, heads.kv_tokens)):
+    for name, count, rows in (
+        ("rope_q", heads.q, heads.tokens),
+        ("rope_k", 1 if shared else heads.kv, heads.kv_tokens),
+    ):
         operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
         if partial and not plan.fused:
             operation(e, plan, name, join, rows * (heads.q if shared else count), heads.dim)
@@ -305,7 +315,9 @@ def _index(e: Emitter, plan: Plan, att: Attention, heads: Heads, variant: Varian
         scored = pairs(heads.seq_q, heads.seq_kv, att.causal) * plan.batch
         work = 2.0 * scored * indexer.heads * indexer.head_dim
         size = FORMATS[plan.plain].bytes
-        read = heads.tokens * indexer.heads * indexer.head_dim * size + plan.batch * heads.seq_kv * indexer.head_dim * size
+        read = (
+            heads.tokens * indexer.heads * indexer.head_dim * size + plan.batch * heads.seq_kv * indexer.head_dim * size
+        )
         e.add(
             "indexer_scores", e.forward, 0, m=heads.tokens * indexer.heads, n=heads.seq_kv, k=indexer.head_dim,
             precision=plan.plain, flops=work if e.keep else 0, executed_flops=work, bytes_read=read,

@@ -50,7 +50,9 @@ class Emitter:
         self.count: Number = 1
 
     @contextmanager
-    def scope(self, *, layer: str | None = None, part: str | None = None, count: Number | None = None) -> Iterator[None]:
+    def scope(
+        self, *, layer: str | None = None, part: str | None = None, count: Number | None = None
+    ) -> Iterator[None]:
         """Rows emitted inside belong to this layer and part and repeat `count` times."""
         before = self.layer, self.part, self.count
         self.layer = self.layer if layer is None else layer

@@ -31,7 +31,9 @@ def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """One mixture-of-experts sub-layer on `tokens` rows."""
     hidden = moe.router.inputs
-    routing = Routing(tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width)
+    routing = Routing(
+        tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width
+    )
     with e.scope(part="moe"):
         project(e, plan, (moe.router,), tokens, plain=True)
         route(e, plan, routing, style.renormalises)

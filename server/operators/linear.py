@@ -118,7 +118,9 @@ def _gradients(
         e.gemm(linear.name, tokens, k, n, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
     if linear.bias:
         size = tokens * n * plan.width
-        e.memory(f"{linear.name}.bias", "reduce_columns", tokens, n, size, n * plan.width, direction="backward", kernels=2)
+        e.memory(
+            f"{linear.name}.bias", "reduce_columns", tokens, n, size, n * plan.width, direction="backward", kernels=2
+        )
 
 
 def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, direction: str, plain: bool) -> None:

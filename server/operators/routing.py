@@ -68,7 +68,9 @@ def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
 def permute(e: Emitter, plan: Plan, r: Routing) -> None:
     """Sort the pairs by expert, count and scan the groups, gather the tokens' rows and weights."""
     keys, size = 8 * r.routed, r.routed * r.hidden * plan.width
-    e.memory("expert_sort", "sort", r.routed, 1, 2 * keys, 2 * keys, direction=e.forward, kernels=sort_kernels(r.routed))
+    e.memory(
+        "expert_sort", "sort", r.routed, 1, 2 * keys, 2 * keys, direction=e.forward, kernels=sort_kernels(r.routed)
+    )
     e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=9)
     e.memory("expert_gather", "gather", r.routed, r.hidden, size, size, direction=e.forward)
     if not plan.fused:

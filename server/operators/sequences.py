@@ -173,7 +173,11 @@ _RMS_FUSED = Sequence(
 )
 _LAYERNORM_FUSED = Sequence(
     (_launch("layernorm", "aaww", "aarr", special=1, special_per="row"),),
-    (_launch("layernorm_backward", "aaarrw", "a"), _launch("reduce_columns", "aarr", "vv"), _launch("reduce", "vv", "ww")),
+    (
+        _launch("layernorm_backward", "aaarrw", "a"),
+        _launch("reduce_columns", "aarr", "vv"),
+        _launch("reduce", "vv", "ww"),
+    ),
     Operands.of("arr"),
 )
 
@@ -271,7 +275,9 @@ GATED_FUSED = Sequence(
     Operands.of("aa"),
 )
 ACTIVATION_FUSED = Sequence(
-    (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "aa", special=1),), Operands.of("a")
+    (_launch("activation", "a", "a", special=1),),
+    (_launch("activation_backward", "aa", "aa", special=1),),
+    Operands.of("a"),
 )
 SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared experts' output
     (_launch("pointwise", "r", "r", special=1, special_per="row"), _launch("pointwise_strided", "a", "a")),

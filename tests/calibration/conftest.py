@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+
 from tilewise.calibration.gemm_plan import COLUMNS
 from tilewise.calibration.run import FAILURE_COLUMNS, RESULTS
 from tilewise.calibration.seal import seal

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tilewise.hwdb.admission import check, publishable
 from tilewise.hwdb.calibration import Calibration, identify
 from tilewise.hwdb.database import Database

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from tilewise.calibration.seal import seal
 from tilewise.hwdb.calibration import Calibration, held_out
 from tilewise.hwdb.errors import InvalidInput, NotFound

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.compare import Verdict, compare, judge, median_interval
 

@@ -4,6 +4,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tilewise.calibration import gemm_plan
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Case, Level

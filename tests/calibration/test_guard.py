@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from tilewise.calibration import guard
 from tilewise.calibration.driver import Facts
 from tilewise.hwdb.database import Database

@@ -4,6 +4,7 @@ import csv
 from pathlib import Path
 
 import pytest
+
 from tilewise.hwdb.kernels.names import Kernel, parse, short
 
 NVJET = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT"

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tilewise.calibration.points import PointFile, compact
 
+from tilewise.calibration.points import PointFile, compact
 
 COLUMNS = ("m", "time_us")
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
+
 from tilewise.calibration.protocol import (
     Call,
     Case,

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from tilewise.calibration.suite import plan
 from tilewise.calibration.target import CPU
 from tilewise.hwdb.calibration import Calibration
@@ -51,7 +52,9 @@ def test_a_run_killed_three_times_holds_every_point_once(tmp_path: Path) -> None
     wanted = sum(len(queue.todo) for queue in plan(CPU, Level.TINY, ("gemm", "memory")).queues)
     finished: set[tuple[str, ...]] = set()
     for kill in range(3):
-        with subprocess.Popen([*RUN, "-o", str(tmp_path)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        with subprocess.Popen(
+            [*RUN, "-o", str(tmp_path)], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        ) as process:
             limit = time.monotonic() + 60
             while len(rows(tmp_path)) < 5 * (kill + 1) and process.poll() is None and time.monotonic() < limit:
                 time.sleep(0.01)
@@ -87,7 +90,15 @@ def test_a_calibration_compared_with_itself_has_not_changed(rehearsal: Path) -> 
 
 def test_going_on_with_another_stack_is_refused(tmp_path: Path) -> None:
     (tmp_path / "points").mkdir()
-    about = {"sku": "cpu", "serial": "", "stack": {"torch": "1.0"}, "script": "", "level": "tiny", "used_s": 0, "keys": {}}
+    about = {
+        "sku": "cpu",
+        "serial": "",
+        "stack": {"torch": "1.0"},
+        "script": "",
+        "level": "tiny",
+        "used_s": 0,
+        "keys": {},
+    }
     (tmp_path / "points" / "run.json").write_text(json.dumps(about))
     refused = run(tmp_path)
     assert refused.returncode == 2

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TooLarge
 from tilewise.hwdb.store import STAGING, Announced, Store, Upload

@@ -69,8 +69,34 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 VIEWS = frozenset(
-    "view t transpose permute expand slice unsqueeze _unsafe_view reshape select alias detach split split_with_sizes"
-    " squeeze chunk unbind as_strided _reshape_alias unfold empty_like empty new_empty lift_fresh unsafe_chunk diagonal".split()
+    [
+        "view",
+        "t",
+        "transpose",
+        "permute",
+        "expand",
+        "slice",
+        "unsqueeze",
+        "_unsafe_view",
+        "reshape",
+        "select",
+        "alias",
+        "detach",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "chunk",
+        "unbind",
+        "as_strided",
+        "_reshape_alias",
+        "unfold",
+        "empty_like",
+        "empty",
+        "new_empty",
+        "lift_fresh",
+        "unsafe_chunk",
+        "diagonal",
+    ]
 )
 # Kernels of aten operators that launch more than one (profiles of torch 2.11 on Hopper)
 LAUNCHES: dict[str, Callable[[list[Any], list[Any]], int]] = {
@@ -213,7 +239,9 @@ def measure(family: str, keys: dict[str, Any]) -> dict[str, Any]:
     train = flops(shallow, True)
     f2, b2, s2 = trace(shallow)
     f3, b3, s3 = trace(deep)
-    stated = {key: value for key, value in config.items() if value is not None and key not in ("architectures", "id2label")}
+    stated = {
+        key: value for key, value in config.items() if value is not None and key not in ("architectures", "id2label")
+    }
     return {
         "config": {**stated, "model_type": family},
         "forward_flops": forward,
@@ -236,7 +264,11 @@ def main() -> None:
         print(family, models[family].get("error", "counted"), file=sys.stderr)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     today = datetime.date.today().isoformat()
-    json.dump({"date": today, "versions": versions, "batch": BATCH, "sequence": SEQUENCE, "models": models}, sys.stdout, indent=1)
+    json.dump(
+        {"date": today, "versions": versions, "batch": BATCH, "sequence": SEQUENCE, "models": models},
+        sys.stdout,
+        indent=1,
+    )
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ def _fit_one(name: str, calibration: Calibration, sku: Sku, draft: Path, errors:
     arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
     plain = {key: value for key, value in model.items() if key not in arrays}
     if arrays:
-        np.savez_compressed(draft / "models" / f"{name}.npz", allow_pickle=False, **arrays)
+        np.savez_compressed(draft / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
     if plain:
         (draft / "models" / f"{name}.json").write_bytes(canonical(plain))
     if hasattr(module, "table"):

@@ -226,7 +226,8 @@ def _tokens(draw: random.Random, least: int = 1) -> int:
 
 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
-    return round(math.exp(draw.uniform(math.log(low), math.log(high))))
+    exponent: float = draw.uniform(math.log(low), math.log(high))
+    return round(math.exp(exponent))
 
 
 def _oriented(kind: str, tokens: int, out: int, into: int) -> tuple[int, int, int]:

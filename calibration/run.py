@@ -125,7 +125,7 @@ class Run:
         """Measure one case and write its row, or the reason why it has none."""
         try:
             row = self._measure(case)
-        except Exception as error:  # compilers and libraries raise all kinds; one point must not end the run
+        except Exception as error:  # noqa: BLE001 - compilers and libraries raise all kinds; one point must not end the run
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             self._fail(case, reason)
             return

@@ -14,14 +14,14 @@ import tilewise
 from tilewise.calibration import guard
 from tilewise.calibration.driver import Facts, driver_of
 from tilewise.calibration.fit import fit
-from tilewise.calibration.protocol import Level, Target
+from tilewise.calibration.protocol import DeviceLost, Level, Target
 from tilewise.calibration.run import Run, Settings, wanted_clock_hz
 from tilewise.calibration.seal import seal
 from tilewise.calibration.suite import Plan, describe, plan
 from tilewise.calibration.target import CPU, target
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, NotAvailable
 
 FAMILIES_OF_MANY = ("collectives",)
 
@@ -36,6 +36,7 @@ class Request:
     device: str = "gpu"
     only: tuple[str, ...] = ()
     allow_nonproduction: bool = False
+    fit: bool = True
 
 
 def planned(request: Request) -> tuple[Target, Level, Plan]:
@@ -77,13 +78,18 @@ def start(request: Request) -> Calibration | None:
     points = request.output / ("points" if rank == 0 else f"points-rank{rank}")
     settings = Settings(goal, level, request.budget_s, points, clock_hz)
     run = Run(settings, todo, device, about(request, goal, level, facts, production), time.monotonic() - begin)
-    run.go()
-    return finish(points, request.output) if rank == 0 else None
+    try:
+        run.go()
+    except DeviceLost as error:
+        message = f"the GPU no longer answers ({error}); what was measured is safe: run the same command again to go on"
+        raise NotAvailable(message, reason="DEVICE_LOST", output=points) from error
+    return finish(points, request.output, request.fit) if rank == 0 else None
 
 
-def finish(points: Path, into: Path) -> Calibration:
+def finish(points: Path, into: Path, fit_models: bool = True) -> Calibration:
     """Seal the points of a run, whole or cut short, and fit the models that this version has."""
-    return fit(seal(points, into), into)
+    sealed = seal(points, into)
+    return fit(sealed, into) if fit_models else sealed
 
 
 def about(request: Request, goal: Target, level: Level, facts: Facts, production: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@
     measurements/census.csv     GEMM shapes of which only the kernel was looked at
     measurements/kernels.csv    id, name of every kernel; the column `kernel` of the other files holds ids
     measurements/choices.npz    GEMM shapes for which the library's heuristic was asked, if it can be
+    measurements/counters.csv   low-level counters of thirty kernels, if a profiler was there
     measurements/failures.csv   points that have no time, and why
     models/<family>.npz, .json  what was fitted: arrays, or plain numbers
 

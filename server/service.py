@@ -7,14 +7,18 @@ the embedded client calls them directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
+from tilewise.hwdb.served import ServedDatabase
+from tilewise.hwdb.store import Store
 from tilewise.server import batch
 from tilewise.server.architecture import read_with
+from tilewise.server.calibrations import StoredCalibrations
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import report_message
@@ -27,13 +31,17 @@ LARGEST_BATCH = 10_000
 Item = TypeVar("Item")
 
 
-def services() -> dict[str, object]:
-    """One object for each service of the contract, by name, over the packaged database."""
+def services(store: Path | None = None) -> dict[str, object]:
+    """One object for each service of the contract, by name, over the packaged database, and a store of calibrations."""
     database = Database.packaged()
+    calibrations: object = CalibrationService()
+    if store is not None:
+        database = ServedDatabase(database.folder, Store(store))
+        calibrations = StoredCalibrations(database)
     return {
         "HardwareService": HardwareService(database),
         "AdvisorService": AdvisorService(database),
-        "CalibrationService": CalibrationService(),
+        "CalibrationService": calibrations,
     }
 
 
@@ -103,7 +111,7 @@ class AdvisorService:
 
 
 class CalibrationService:
-    """Takes calibrations in. A later version answers."""
+    """Of a server without a store: it takes nothing in."""
 
     def UploadCalibration(self, requests: object) -> NoReturn:
         raise unimplemented("UploadCalibration")
@@ -120,6 +128,8 @@ class CalibrationService:
 
 def unimplemented(method: str) -> Unimplemented:
     message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
+    if method.endswith("Calibration"):
+        message = f"{method} needs a server that keeps calibrations: tilewise serve --store DIR"
     return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
 
 

@@ -139,7 +139,7 @@ class Device:
             call()
         stop = self._event()
         stop.synchronize()
-        return max(start.elapsed_time(stop) / 2e3, 2e-6)
+        return float(max(start.elapsed_time(stop) / 2e3, 2e-6))
 
     def prepare(self, calls: Sequence[Call], count: int, graph: bool) -> Call:
         if graph and self.is_gpu:
@@ -174,7 +174,7 @@ class Device:
                 wanted += 1
             self.synchronize()
         found = [
-            e for e in session.profiler.kineto_results.events() if e.device_type() != torch.autograd.DeviceType.CPU
+            e for e in session.profiler.kineto_results.events() if e.device_type() != torch._C._autograd.DeviceType.CPU
         ]
         names = [e.name() for e in sorted(found, key=lambda e: e.start_ns())]
         groups: list[list[str]] = []

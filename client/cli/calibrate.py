@@ -17,7 +17,7 @@ SECONDS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-class Duration(click.ParamType):  # type: ignore[type-arg]  # generic in newer click alone
+class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """10m, 90s, 1h or a bare number of seconds."""
 
     name = "duration"
@@ -46,15 +46,35 @@ def calibrate() -> None:
 @option("--only", default="", metavar="FAMILY[,...]", help="Measure these families alone.")
 @option("--list", "list_only", is_flag=True, help="Print the plan and stop.")
 @option("--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever.")
+@option(
+    "--fit/--no-fit",
+    "fit_models",
+    default=True,
+    show_default=True,
+    help="Fit models; `calibrate fit` can do it elsewhere.",
+)
 def run(
-    sku: str, budget: float, output: Path, device: str, only: str, list_only: bool, allow_nonproduction: bool
+    sku: str,
+    budget: float,
+    output: Path,
+    device: str,
+    only: str,
+    list_only: bool,
+    allow_nonproduction: bool,
+    fit_models: bool,
 ) -> None:
     """Measure this machine's GPU within a time budget, and fit the models."""
     from tilewise.calibration import start
 
     families = tuple(name for name in only.split(",") if name)
     request = start.Request(
-        sku=sku, budget_s=budget, output=output, device=device, only=families, allow_nonproduction=allow_nonproduction
+        sku=sku,
+        budget_s=budget,
+        output=output,
+        device=device,
+        only=families,
+        allow_nonproduction=allow_nonproduction,
+        fit=fit_models,
     )
     if list_only:
         click.echo("\n".join(start.listing(request)))
@@ -62,6 +82,28 @@ def run(
     calibration = start.start(request)
     if calibration is not None:
         click.echo(str(calibration.folder))
+
+
+@calibrate.command()
+@option("--sku", required=True, help="SKU of this GPU.")
+@option("-o", "--output", type=FOLDER, default="calibration", show_default=True, help="The --output of `run`.")
+def counters(sku: str, output: Path) -> None:
+    """Read low-level counters of thirty kernels through ncu or rocprofv3, after `run`; then `finish` again."""
+    from tilewise.calibration.counters import collect
+    from tilewise.calibration.target import target
+    from tilewise.hwdb.database import Database
+
+    database = Database.packaged()
+    click.echo(str(collect(target(database.sku(database.resolve(sku).sku)), output / "points")))
+
+
+@calibrate.command(hidden=True)
+@click.argument("works", type=click.Path(dir_okay=False))
+def counted(works: str) -> None:
+    """What `counters` lets a profiler run."""
+    from tilewise.calibration.benchmarks.counted import run
+
+    run(works)
 
 
 @calibrate.command()

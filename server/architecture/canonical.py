@@ -97,7 +97,7 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     """`value` if it is of the kind its default is; sizes are bounded."""
     default = family.values.get(target)
     value = _plain(value, target)
-    if value is None or (default is None and value == "auto"):
+    if value is None or (default is None and isinstance(value, str) and value == "auto"):
         return _absent(key, target, default)
     if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) in (int, float, bool)):
         return check_size(key, value, _least(target))

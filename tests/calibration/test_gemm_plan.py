@@ -64,7 +64,7 @@ def test_blackwell_formats_are_measured_on_blackwell_alone() -> None:
 
 def test_small_shapes_are_measured_from_cache_and_cold() -> None:
     sets = Counter(int(case.key["sets"]) > SETS_MAX for case in BURST[:4000])
-    assert sets[True] > 50
+    assert sets[True] > 20
 
 
 def test_one_shape_in_five_is_held_out_however_its_inputs_rotated() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TooLarge
+from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge
 from tilewise.hwdb.store import STAGING, Announced, Store, Upload
 
 Make = Callable[..., Calibration]
@@ -141,7 +141,7 @@ def test_publishing_makes_it_answer_and_rolling_back_undoes_it(make: Make, store
 def test_a_publisher_who_is_out_of_date_is_told(make: Make, store: Store) -> None:
     first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
     store.publish(SKU, first.id)
-    with pytest.raises(NotAvailable, match="is active, not"):
+    with pytest.raises(Conflict, match="is active, not"):
         store.publish(SKU, second.id, expected_active="another")
 
 

@@ -261,7 +261,7 @@ def main() -> None:
     for name in options.only.split(","):
         try:
             run(name, options, tables)
-        except Exception as error:  # one model must not lose the others' rows
+        except Exception as error:  # noqa: BLE001 - one model must not lose the others' rows
             print(f"{name}: {str(error)[:200]}", flush=True)
             torch.cuda.empty_cache()
         for file in files:

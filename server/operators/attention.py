@@ -218,13 +218,13 @@ def _kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
         kv_heads = heads.q
     scored = pairs(heads.seq_q, heads.seq_kv, att.causal and not att.cross, att.window, att.chunk)
     computed = heads.seq_q * heads.seq_kv if masked else scored
-    shape: dict[str, Number] = dict(
-        batch=plan.batch, heads=heads.q, kv_heads=kv_heads, head_dim=heads.dim, head_dim_v=heads.dim_v,
-        seq_q=heads.seq_q, seq_kv=heads.seq_kv if plan.fused or not plan.decode else heads.seq_kv,
-        causal=int(att.causal and not att.cross and not masked and not plan.decode),
-        window=0 if masked else np.where(np.asarray(att.window) > 0, att.window, att.chunk)[()],
-        precision=plan.plain,
-    )  # fmt: skip
+    shape: dict[str, Number] = {
+        "batch": plan.batch, "heads": heads.q, "kv_heads": kv_heads, "head_dim": heads.dim, "head_dim_v": heads.dim_v,
+        "seq_q": heads.seq_q, "seq_kv": heads.seq_kv,
+        "causal": int(att.causal and not att.cross and not masked and not plan.decode),
+        "window": 0 if masked else np.where(np.asarray(att.window) > 0, att.window, att.chunk)[()],
+        "precision": plan.plain,
+    }  # fmt: skip
     _emit_kernel(e, plan, heads, kv_heads, scored, computed, shape)
 
 

@@ -80,10 +80,13 @@ def project(
     precision = plan.plain if plain else plan.linear
     widths = (plan.width, plan.width, plan.width) if plain else (plan.inner, plan.weight, plan.width)
     shards = [shard(linear, plan.tp) for linear in linears]
-    sizes = [(k, given if given is not None else n) for (k, n), given in zip(shards, outputs or [None] * len(shards))]
+    sizes = [
+        (k, given if given is not None else n)
+        for (k, n), given in zip(shards, outputs or [None] * len(shards), strict=True)
+    ]
     inputs = sizes[0][0]
     _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
-    for linear, (k, n) in zip(linears, sizes):
+    for linear, (k, n) in zip(linears, sizes, strict=True):
         e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward)
         if linear.split == Split.ROW:
             _all_reduce(e, plan, tokens, n, e.forward)
@@ -91,7 +94,7 @@ def project(
         return
     if save_input:
         e.save(tokens * inputs * plan.width)
-    for linear, (k, n) in zip(linears, sizes):
+    for linear, (k, n) in zip(linears, sizes, strict=True):
         _quantize(e, plan, tokens, n, "quantize_gradient", "backward", plain)
         _gradients(e, plan, linear, tokens, n, k, precision, widths, input_gradient)
     if input_gradient and len(linears) > 1:

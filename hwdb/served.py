@@ -18,7 +18,7 @@ class ServedDatabase(Database):
         self.store = store
 
     @property
-    def version(self) -> str:  # type: ignore[override]
+    def version(self) -> str:
         """Changes with every publication."""
         pointers = "".join(f"{sku} {self.store.active(sku)}\n" for sku in self.skus())
         packaged: str = Database.packaged().version

@@ -63,7 +63,7 @@ MIX: dict[tuple[str, str], float] = {
     ("fwd", "fp8"): 0.12, ("fwd", "fp8row"): 0.06, ("fwd", "int8"): 0.03,
     ("fwd", "mxfp8"): 0.06, ("fwd", "nvfp4"): 0.06,
 }  # fmt: skip
-ROUND_M = [2**e for e in range(15)]
+ROUND_M: list[int] = [2**e for e in range(15)]
 UNEVEN_M = [3, 5, 6, 12, 24, 48, 96, 160, 192, 320, 384, 640, 768, 1536, 3072, 6144, 12288]
 ALIGNMENTS = [1, 2, 4, 8, 16, 32, 64, 128]
 KERNEL_S = 5e-3  # the longest kernel of the plan, but for one point in thirty, which may take 15 ms

@@ -2,18 +2,19 @@
 
 A model module is tilewise.hwdb.kernels.<name> with
 
-    MEASURED: tuple[str, ...]       measurement families that it is fitted to (default: its own name)
-    fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict         the model, as JSON can hold it
-    table(measurements: Mapping[str, Measurements]) -> OperatorTable        one row a point, families in MEASURED's order
+    MEASURED: tuple[str, ...]       measurement families that it stands on (default: its own name)
+    from_calibration(calibration: Calibration, sku: Sku) -> Mapping[str, NDArray | JSON value]
+        the model, fitted to the rows whose `held` is False; what is no array goes into the .json
+    table(measurements: Mapping[str, Measurements]) -> OperatorTable
+        one row a point, families in MEASURED's order; without it a model is fitted but not judged
     predict(table, model, sku, state) -> Times
 
-`fit` is handed the rows that are not held out, and no others. The held-out error goes through `predict`, as an answer does.
+The held-out error goes through `predict`, as an answer does.
 """
 
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 import tempfile
 from collections.abc import Mapping
@@ -22,10 +23,9 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewise.calibration.seal import settle
-from tilewise.hwdb.calibration import Calibration, Measurements, canonical, held_out
+from tilewise.hwdb.calibration import Calibration, Measurements, canonical
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
@@ -63,17 +63,17 @@ def _fit_one(name: str, calibration: Calibration, sku: Sku, draft: Path, errors:
     families = [family for family in getattr(module, "MEASURED", (name,)) if family in calibration.families()]
     if not families:
         return "not measured"
-    kept, apart = {}, {}
-    for family in families:
-        columns = calibration.measurements(family)
-        out = held_out(calibration.shapes(family))
-        kept[family], apart[family] = _rows(columns, ~out), _rows(columns, out & (columns["state"] == "burst"))
-    if "gemm" in families:
-        kept["census"] = calibration.measurements("census")
-    model = module.fit(kept, sku)
-    (draft / "models" / f"{name}.json").write_text(json.dumps(model, separators=(",", ":"), allow_nan=False) + "\n")
+    model = dict(module.from_calibration(calibration, sku))
+    arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
+    plain = {key: value for key, value in model.items() if key not in arrays}
+    if arrays:
+        np.savez_compressed(draft / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    if plain:
+        (draft / "models" / f"{name}.json").write_bytes(canonical(plain))
     if hasattr(module, "table"):
-        errors += _errors(name, module, model, apart, sku)
+        errors += _errors(
+            name, module, model, {family: _judged(calibration.measurements(family)) for family in families}, sku
+        )
     return "fitted"
 
 
@@ -85,11 +85,13 @@ def _module(name: str) -> ModuleType | None:
         if error.name != full:
             raise
         return None
-    return module if hasattr(module, "fit") else None
+    return module if hasattr(module, "from_calibration") else None
 
 
-def _rows(columns: Measurements, mask: NDArray[np.bool_]) -> Measurements:
-    return {name: values[mask] for name, values in columns.items()}
+def _judged(columns: Measurements) -> Measurements:
+    """The burst points that were held out."""
+    rows = columns["held"] & (columns["state"] == "burst")
+    return {name: values[rows] for name, values in columns.items()}
 
 
 def _errors(

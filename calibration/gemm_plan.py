@@ -63,7 +63,7 @@ MIX: dict[tuple[str, str], float] = {
     ("fwd", "fp8"): 0.12, ("fwd", "fp8row"): 0.06, ("fwd", "int8"): 0.03,
     ("fwd", "mxfp8"): 0.06, ("fwd", "nvfp4"): 0.06,
 }  # fmt: skip
-ROUND_M = [2**e for e in range(15)]
+ROUND_M: list[int] = [2**e for e in range(15)]
 UNEVEN_M = [3, 5, 6, 12, 24, 48, 96, 160, 192, 320, 384, 640, 768, 1536, 3072, 6144, 12288]
 ALIGNMENTS = [1, 2, 4, 8, 16, 32, 64, 128]
 KERNEL_S = 5e-3  # the longest kernel of the plan, but for one point in thirty, which may take 15 ms
@@ -182,7 +182,7 @@ def _points(kind: str, dtype: str, target: Target, count: int) -> list[Case]:
     points: list[Case] = []
     for gemm in _take(_shapes(kind, dtype, target, generator, KERNEL_S), count):
         points.append(case_of(gemm, target))
-        if points[-1].sets == SETS_MAX and generator.random() < 0.25:
+        if points[-1].sets == SETS_MAX and generator.random() < 0.08:
             points.append(case_of(gemm, target, sets_max=256))
     return points
 
@@ -219,14 +219,15 @@ def _tokens(draw: random.Random, least: int = 1) -> int:
     """Rows of activations: mostly round numbers, some uneven, some odd."""
     pick = draw.random()
     if pick < 0.60:
-        return draw.choice([m for m in ROUND_M if m >= least])
+        return int(draw.choice([m for m in ROUND_M if m >= least]))
     if pick < 0.82:
         return draw.choice([m for m in UNEVEN_M if m >= least])
     return _log_uniform(draw, least, 16384)
 
 
 def _log_uniform(draw: random.Random, low: int, high: int) -> int:
-    return round(math.exp(draw.uniform(math.log(low), math.log(high))))
+    exponent: float = draw.uniform(math.log(low), math.log(high))
+    return round(math.exp(exponent))
 
 
 def _oriented(kind: str, tokens: int, out: int, into: int) -> tuple[int, int, int]:

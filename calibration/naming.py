@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilewise.calibration.benchmarks import Benchmark
@@ -69,14 +70,24 @@ class Names:
     def _calls(self, device: Device, timed: list[Case], shapes: list[Gemm]) -> Iterator[Call]:
         from tilewise.calibration.benchmarks import gemm
 
-        for case in timed:
+        makers = [partial(self._prepare, case, device) for case in timed]
+        makers += [partial(gemm.call, shape, device.pool) for shape in shapes]
+        for make in makers:
             device.pool.rewind()
-            prepare = self.benchmarks[case.family].prepare
-            assert prepare is not None
-            yield prepare(replace(case, sets_max=1), device.pool)[0]
-        for shape in shapes:
-            device.pool.rewind()
-            yield gemm.call(shape, device.pool)
+            yield _made(make)
+
+    def _prepare(self, case: Case, device: Device) -> Call:
+        prepare = self.benchmarks[case.family].prepare
+        assert prepare is not None
+        return prepare(replace(case, sets_max=1), device.pool)[0]
+
+
+def _made(make: Callable[[], Call]) -> Call:
+    """The call, or one that does nothing where there is none: a name is missing then, and no more."""
+    try:
+        return make()
+    except (Unmeasurable, RuntimeError):
+        return lambda: None
 
 
 def _shape_key(shape: Gemm) -> str:

@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 SYNC_S = 1.0
 
@@ -27,6 +28,12 @@ class PointFile:
         if found != self.columns:
             raise ValueError(f"{path.name} has the columns {', '.join(found)}; expected {', '.join(self.columns)}")
         self._stream = path.open("a", newline="")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def rows(self) -> list[dict[str, str]]:
         """Everything written so far."""

@@ -24,11 +24,11 @@ from tilewise.calibration.protocol import (
     Pacer,
     Sample,
     Target,
-    Unmeasurable,
     check_physics,
     measure,
 )
 from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
+from tilewise.hwdb.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -125,7 +125,7 @@ class Run:
         """Measure one case and write its row, or the reason why it has none."""
         try:
             row = self._measure(case)
-        except Exception as error:  # compilers and libraries raise all kinds; one point must not end the run
+        except Exception as error:  # noqa: BLE001 - compilers and libraries raise all kinds; one point must not end the run
             reason = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             self._fail(case, reason)
             return
@@ -179,10 +179,8 @@ class Run:
         earlier: dict[str, Any] = json.loads(path.read_text())
         for key in ("sku", "serial", "stack", "script", "level"):
             if earlier.get(key) != about.get(key):
-                raise Unmeasurable(
-                    f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}. "
-                    "Choose another --output"
-                )
+                found = f"{self.directory} holds a run with another {key}: {earlier.get(key)}; now {about.get(key)}"
+                raise InvalidInput(f"{found}. Choose another --output", reason="OTHER_RUN", field="output")
         keys = {**earlier["keys"], **about["keys"]}
         return {**about, "keys": keys, "started": earlier["started"], "used_s": earlier["used_s"]}
 

@@ -20,7 +20,8 @@ from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, identify
 from tilewise.hwdb.errors import InvalidInput
 
 Row = Mapping[str, str]
-NOT_POINTS = ("names.csv", "failures.csv")
+NOT_POINTS = ("names.csv", "failures.csv", "counters.csv")
+COPIED = ("choices.npz", "counters.csv")
 CENSUS_COLUMNS = (*Gemm._fields, "kernel")
 
 
@@ -38,6 +39,9 @@ def seal(run: Path, into: Path) -> Calibration:
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
         _write_measurements(draft / "measurements", about["keys"], points, _read(run / "names.csv"), failures)
+        for extra in COPIED:
+            if (run / extra).exists():
+                shutil.copy(run / extra, draft / "measurements" / extra)
         (draft / "card.json").write_bytes(canonical(card(about, points, failures)))
         return settle(draft, into)
 

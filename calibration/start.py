@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
-import platform
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -16,29 +14,29 @@ import tilewise
 from tilewise.calibration import guard
 from tilewise.calibration.driver import Facts, driver_of
 from tilewise.calibration.fit import fit
-from tilewise.calibration.protocol import Level, Target
+from tilewise.calibration.protocol import DeviceLost, Level, Target
 from tilewise.calibration.run import Run, Settings, wanted_clock_hz
 from tilewise.calibration.seal import seal
 from tilewise.calibration.suite import Plan, describe, plan
 from tilewise.calibration.target import CPU, target
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, NotAvailable
 
-LIBRARIES = ("torch", "triton", "numpy", "nvidia-cublas", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-nccl-cu13")
 FAMILIES_OF_MANY = ("collectives",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What the user asked for. device: "" takes what the SKU's vendor needs; "cpu" rehearses."""
+    """What the user asked for. device: "gpu", or "cpu" for a rehearsal on tiny sizes."""
 
     sku: str
     budget_s: float
     output: Path
-    device: str = ""
+    device: str = "gpu"
     only: tuple[str, ...] = ()
     allow_nonproduction: bool = False
+    fit: bool = True
 
 
 def planned(request: Request) -> tuple[Target, Level, Plan]:
@@ -80,17 +78,24 @@ def start(request: Request) -> Calibration | None:
     points = request.output / ("points" if rank == 0 else f"points-rank{rank}")
     settings = Settings(goal, level, request.budget_s, points, clock_hz)
     run = Run(settings, todo, device, about(request, goal, level, facts, production), time.monotonic() - begin)
-    run.go()
-    return finish(points, request.output) if rank == 0 else None
+    try:
+        run.go()
+    except DeviceLost as error:
+        message = f"the GPU no longer answers ({error}); what was measured is safe: run the same command again to go on"
+        raise NotAvailable(message, reason="DEVICE_LOST", output=points) from error
+    return finish(points, request.output, request.fit) if rank == 0 else None
 
 
-def finish(points: Path, into: Path) -> Calibration:
+def finish(points: Path, into: Path, fit_models: bool = True) -> Calibration:
     """Seal the points of a run, whole or cut short, and fit the models that this version has."""
-    return fit(seal(points, into), into)
+    sealed = seal(points, into)
+    return fit(sealed, into) if fit_models else sealed
 
 
 def about(request: Request, goal: Target, level: Level, facts: Facts, production: bool) -> dict[str, Any]:
     """Everything about this run that is not a measurement."""
+    from tilewise.calibration.benchmarks.stack import stack
+
     return {
         "sku": goal.sku,
         "level": level.value,
@@ -103,23 +108,6 @@ def about(request: Request, goal: Target, level: Level, facts: Facts, production
         "ranks": goal.gpus,
         "stack": stack(),
     }
-
-
-def stack() -> dict[str, str]:
-    """Versions of what decides kernels and times."""
-    import torch
-
-    versions = {"python": platform.python_version(), "torch": torch.__version__}
-    for name in LIBRARIES[1:]:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    versions["cuda"] = str(torch.version.cuda or "")
-    versions["hip"] = str(torch.version.hip or "")
-    if torch.backends.cudnn.is_available():
-        versions["cudnn"] = str(torch.backends.cudnn.version())
-    return {name: version for name, version in versions.items() if version}
 
 
 def _guarded(request: Request, facts: Facts) -> bool:

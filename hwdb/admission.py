@@ -12,7 +12,7 @@ from tilewise.hwdb.calibration import Calibration, Measurements
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.sku import Sku
 
-FILES = re.compile(r"card\.json|(measurements/[a-z0-9_]+\.csv)|(models/[a-z0-9_]+\.json)")
+FILES = re.compile(r"card\.json|measurements/([a-z0-9_]+\.csv|choices\.npz)|models/[a-z0-9_]+\.(json|npz)")
 CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "script", "stack", "gpu", "families", "held_out")
 STACK = ("python", "torch")
 GPU = ("name", "driver", "power_limit_w", "sms", "memory_bytes")

@@ -4,8 +4,10 @@
     measurements/<family>.csv   one row a point, sorted by its key, so that two calibrations can be compared by `diff`
     measurements/census.csv     GEMM shapes of which only the kernel was looked at
     measurements/kernels.csv    id, name of every kernel; the column `kernel` of the other files holds ids
+    measurements/choices.npz    GEMM shapes for which the library's heuristic was asked, if it can be
+    measurements/counters.csv   low-level counters of thirty kernels, if a profiler was there
     measurements/failures.csv   points that have no time, and why
-    models/<family>.json        what hwdb.kernels.<family>.fit returned
+    models/<family>.npz, .json  what was fitted: arrays, or plain numbers
 
 The id is the date and the first eight digits of the SHA-256 over all files, so a changed file is another calibration.
 """
@@ -87,7 +89,7 @@ class Calibration:
     def measurements(self, family: str) -> Measurements:
         """Columns of a family (or "census") by name: numbers as float64 or int64, NaN where empty; words as str arrays.
 
-        `kernel` holds names. Raises NotFound (NOT_MEASURED).
+        `kernel` holds names, `held` whether the row's shape must not be fitted. Raises NotFound (NOT_MEASURED).
         """
         if family not in self._measurements:
             path = self.folder / "measurements" / f"{family}.csv"
@@ -96,19 +98,28 @@ class Calibration:
             columns = read_columns(path)
             if "kernel" in columns:
                 columns["kernel"] = self._kernel_names[columns["kernel"].astype(np.int64)]
+            if family in self.card["families"]:
+                columns["held"] = held_out(self._shapes(columns, family))
             self._measurements[family] = columns
         return self._measurements[family]
 
+    def choices(self) -> Measurements:
+        """Answers of the library's heuristic by column (calibration/benchmarks/choices.py); empty where never asked."""
+        return read_arrays(self.folder / "measurements" / "choices.npz")
+
     def model(self, family: str) -> dict[str, Any]:
-        """What was fitted to a family; empty where nothing was."""
+        """What was fitted to a family: arrays of its .npz, entries of its .json; empty where nothing was."""
         if family not in self._models:
             path = self.folder / "models" / f"{family}.json"
-            self._models[family] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            plain = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            self._models[family] = {**plain, **read_arrays(path.with_suffix(".npz"))}
         return self._models[family]
 
     def shapes(self, family: str) -> list[str]:
         """One text a row that tells its shape: the key without how often inputs rotated. See `held_out`."""
-        columns = self.measurements(family)
+        return self._shapes(self.measurements(family), family)
+
+    def _shapes(self, columns: Measurements, family: str) -> list[str]:
         parts = [columns[name].astype(str) for name in self.key_columns(family) if name not in NOT_SHAPE]
         return ["/".join(row) for row in zip(*parts, strict=True)]
 
@@ -164,6 +175,14 @@ def read_columns(path: Path) -> dict[str, Column]:
     if len(columns) != len(head):
         raise InvalidInput(f"{path.name} has {len(columns)} columns under {len(head)} names", reason="BAD_CALIBRATION")
     return {name: _column(values) for name, values in zip(head, columns, strict=True)}
+
+
+def read_arrays(path: Path) -> dict[str, Column]:
+    """The arrays of an .npz file; none where there is no file."""
+    if not path.is_file():
+        return {}
+    with np.load(path, allow_pickle=False) as archive:
+        return {name: archive[name] for name in archive.files}
 
 
 def _column(values: Sequence[str]) -> Column:

@@ -23,6 +23,7 @@ class Database:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._skus: dict[str, Sku] = {}
+        self._calibrations: dict[tuple[str, str], Calibration] = {}
 
     @staticmethod
     @cache
@@ -32,17 +33,23 @@ class Database:
 
     @cached_property
     def version(self) -> str:
-        """Hash of names and contents of all data files: the same data gives the same version, on any machine."""
+        """Hash of the data: the same files give the same version on any machine.
+
+        Of a calibration only its card is read: it holds the hash of the other files.
+        """
         digest = hashlib.sha256()
-        for path in sorted(
-            p for part in ("skus", "calibrations") for p in (self.folder / part).rglob("*") if p.is_file()
-        ):
-            digest.update(path.relative_to(self.folder).as_posix().encode() + b"\0")
-            digest.update(path.read_bytes() + b"\0")
+        for pattern in ("*.toml", "skus/*.toml", "calibrations/*/active", "calibrations/*/*/card.json"):
+            for path in sorted(self.folder.glob(pattern)):
+                content = path.read_bytes()
+                digest.update(f"{path.relative_to(self.folder).as_posix()} {len(content)}\n".encode() + content)
         return digest.hexdigest()[:12]
 
     def skus(self) -> tuple[str, ...]:
         """Names of all SKUs, sorted."""
+        return self._names
+
+    @cached_property
+    def _names(self) -> tuple[str, ...]:
         return tuple(sorted(path.stem for path in (self.folder / "skus").glob("*.toml")))
 
     def sku(self, name: str) -> Sku:
@@ -77,6 +84,11 @@ class Database:
 
     def calibration(self, sku: str, id: str) -> Calibration:
         """One calibration of a SKU. Raises NotFound (CALIBRATION_NOT_FOUND), listing those there are."""
+        if (sku, id) not in self._calibrations:
+            self._calibrations[sku, id] = self._open(sku, id)
+        return self._calibrations[sku, id]
+
+    def _open(self, sku: str, id: str) -> Calibration:
         from tilewise.hwdb.calibration import Calibration
 
         there = self.calibrations(sku)

@@ -4,6 +4,7 @@
     ├── InvalidInput          what was asked makes no sense           -> INVALID_ARGUMENT
     ├── NotFound              the name is not known                   -> NOT_FOUND
     ├── NotAvailable          known, but not on this GPU or database  -> FAILED_PRECONDITION
+    ├── Conflict              the state is no longer what the caller believed   -> ABORTED
     ├── OutOfRange            beyond what was measured                -> OUT_OF_RANGE
     ├── TooLarge              a limit of the service                  -> RESOURCE_EXHAUSTED
     └── Unimplemented         part of the contract, not built yet     -> UNIMPLEMENTED
@@ -52,3 +53,7 @@ class TooLarge(TilewiseError):
 
 class Unimplemented(TilewiseError):
     """The contract has this method, but this version does not answer it yet."""
+
+
+class Conflict(TilewiseError):
+    """What the caller believed to be so has changed; look again and ask again."""

@@ -42,7 +42,7 @@ class Gpu:
         if not fitted:
             return roofline.predict(table, {}, self.sku, state)
         parts = []
-        for kind in np.unique(table.kind):
+        for kind in sorted(set(table.kind.tolist())):
             rows = np.flatnonzero(table.kind == kind)
             part = table if len(rows) == len(table) else table.select(rows)
             if kind in fitted:

@@ -7,6 +7,7 @@ import re
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError
@@ -93,10 +94,15 @@ def unknown(name: str, known: Iterable[str], field: str) -> TilewiseError:
 
 def not_production(name: str) -> bool:
     """Whether the name is that of a consumer, workstation or graphics card."""
-    words = tomllib.loads((files("tilewise.hwdb") / "names.toml").read_text())
-    parts = normalise(name)
-    boundary = "|".join(map(re.escape, words["not_production"]))
-    return bool(re.search(rf"(^|-)({boundary})(\d*)(-|$)", parts) or re.search(words["not_production_pattern"], parts))
+    rules = _not_production_rules()
+    plain = normalise(name)
+    words = f"-{plain}-"
+    return any(f"-{word}-" in words for word in rules["words"]) or any(re.search(p, plain) for p in rules["patterns"])
+
+
+@cache
+def _not_production_rules() -> dict[str, list[str]]:
+    return tomllib.loads((files("tilewise.hwdb") / "names.toml").read_text(encoding="utf-8"))
 
 
 def _one_line(sku: Sku) -> str:

@@ -152,7 +152,13 @@ class Sku:
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak of a precision. Raises NotAvailable, see peak_key."""
-        key = self.peak_key(precision)
+        return self._peak(self.peak_key(precision))
+
+    def all_peaks(self) -> tuple[Peak, ...]:
+        """Every dense peak, in the order of the SKU file."""
+        return tuple(map(self._peak, self.peaks))
+
+    def _peak(self, key: str) -> Peak:
         figure = self.peaks[key]
         clock = self.clock_hz(key)
         highest = max(clock, self.clock_boost_hz)

@@ -24,7 +24,7 @@ from typing import Any
 
 from tilewise.hwdb.admission import FILES
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TooLarge
+from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge
 
 STAGING = ".staging"
 STALE_S = 24 * 3600
@@ -149,13 +149,13 @@ class Store:
     ) -> str | None:
         """Make a calibration the one that answers; returns the id of the one before. Check it first (hwdb.admission).
 
-        Raises NotAvailable for a non-production one, and (ACTIVE_CHANGED) where another than `expected_active` answers.
+        Raises NotAvailable for a non-production one, and Conflict where another than `expected_active` answers.
         """
         calibration, before = self.open(sku, id), self.active(sku)
         if not calibration.production:
             raise NotAvailable(f"{id} was not taken on a production GPU; it never answers", reason="NOT_PRODUCTION")
         if expected_active is not None and (before or "") != expected_active:
-            raise NotAvailable(f"{before or 'none'} is active, not {expected_active}", reason="ACTIVE_CHANGED")
+            raise Conflict(f"{before or 'none'} is active, not {expected_active}", reason="ACTIVE_CHANGED")
         entry = {"at": int(time.time()), "id": id, "before": before, "who": who, "reason": reason}
         with (self.root / sku / "history.jsonl").open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(entry) + "\n")

@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -62,7 +63,7 @@ class Adapter:
         return handler
 
 
-def start(address: str, *, insecure: bool = False) -> tuple[grpc.Server, int]:
+def start(address: str, *, insecure: bool = False, store: Path | None = None) -> tuple[grpc.Server, int]:
     """Start serving at "host:port" and return the server and its port (port 0: any free one).
 
     Raises InvalidInput where the address is not on the loopback and `insecure` does not allow it, or is taken.
@@ -79,7 +80,7 @@ def start(address: str, *, insecure: bool = False) -> tuple[grpc.Server, int]:
         )
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
     server = grpc.server(pool, maximum_concurrent_rpcs=CONCURRENT, options=OPTIONS)
-    for name, service in services().items():
+    for name, service in services(store).items():
         ADD[name](Adapter(service), server)
     try:
         bound = server.add_insecure_port(address)
@@ -89,12 +90,12 @@ def start(address: str, *, insecure: bool = False) -> tuple[grpc.Server, int]:
     return server, bound
 
 
-def serve(address: str, *, insecure: bool = False) -> Iterator[str]:
+def serve(address: str, *, insecure: bool = False, store: Path | None = None) -> Iterator[str]:
     """Serve until SIGTERM or SIGINT; yields the address once it answers, then finishes what is in flight."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    server, port = start(address, insecure=insecure)
+    server, port = start(address, insecure=insecure, store=store)
     yield f"{address.rpartition(':')[0]}:{port}"
     stop.wait()
     server.stop(GRACE_S).wait()

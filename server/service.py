@@ -7,13 +7,21 @@ the embedded client calls them directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
-from tilewise.server import batch, translate
+from tilewise.hwdb.served import ServedDatabase
+from tilewise.hwdb.store import Store
+from tilewise.server import batch
+from tilewise.server.architecture import read_with
+from tilewise.server.calibrations import StoredCalibrations
+from tilewise.server.messages import gpu as messages
+from tilewise.server.messages.question import text_of, workload_of
+from tilewise.server.messages.report import report_message
 from tilewise.server.predict import predict
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
@@ -23,13 +31,17 @@ LARGEST_BATCH = 10_000
 Item = TypeVar("Item")
 
 
-def services() -> dict[str, object]:
-    """One object for each service of the contract, by name, over the packaged database."""
+def services(store: Path | None = None) -> dict[str, object]:
+    """One object for each service of the contract, by name, over the packaged database, and a store of calibrations."""
     database = Database.packaged()
+    calibrations: object = CalibrationService()
+    if store is not None:
+        database = ServedDatabase(database.folder, Store(store))
+        calibrations = StoredCalibrations(database)
     return {
         "HardwareService": HardwareService(database),
         "AdvisorService": AdvisorService(database),
-        "CalibrationService": CalibrationService(),
+        "CalibrationService": calibrations,
     }
 
 
@@ -41,25 +53,25 @@ class HardwareService:
 
     def ListGpus(self, request: hardware.ListGpusRequest) -> hardware.ListGpusResponse:
         skus, token = page(self._database.skus(), request.page_size, request.page_token)
-        gpus = [translate.gpu_with_peaks(self._database.gpu(sku)) for sku in skus]
+        gpus = [messages.gpu_with_peaks(self._database.gpu(sku)) for sku in skus]
         return hardware.ListGpusResponse(gpus=gpus, next_page_token=token, database_version=self._database.version)
 
     def GetGpu(self, request: hardware.GetGpuRequest) -> hardware.GetGpuResponse:
         gpu = self._database.gpu(resource(request.name, "gpus/")[0])
-        return hardware.GetGpuResponse(gpu=translate.gpu_with_facts(gpu), database_version=self._database.version)
+        return hardware.GetGpuResponse(gpu=messages.gpu_with_facts(gpu), database_version=self._database.version)
 
     def ListCalibrations(self, request: hardware.ListCalibrationsRequest) -> hardware.ListCalibrationsResponse:
         sku = resource(request.parent, "gpus/", field="parent")[0]
         newest_first = sorted(self._database.calibrations(sku), reverse=True)
         ids, token = page(newest_first, request.page_size, request.page_token)
         active = self._database.active(sku)
-        found = [translate.calibration(self._database.calibration(sku, id), active) for id in ids]
+        found = [messages.calibration_message(self._database.calibration(sku, id), active) for id in ids]
         return hardware.ListCalibrationsResponse(calibrations=found, next_page_token=token)
 
     def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
         sku, id = resource(request.name, "gpus/", "/calibrations/")
         found = self._database.calibration(sku, id)
-        whole = translate.calibration_with_card(found, self._database.active(sku))
+        whole = messages.calibration_with_card(found, self._database.active(sku))
         return hardware.GetCalibrationResponse(calibration=whole)
 
 
@@ -70,9 +82,14 @@ class AdvisorService:
         self._database = database
 
     def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
-        gpu = self._database.gpu(required(request.gpu, "gpu"), request.calibration)
-        report = predict(gpu, translate.architecture(request.model), translate.workload(request.workload))
-        return translate.report(report, gpu, request.detail, self._database.version)
+        required(request.gpu, "gpu")
+        if request.detail <= advisor.DETAIL_STEP:
+            return batch.steps([request], self._database)[0]
+        gpu = self._database.gpu(request.gpu, request.calibration)
+        workload = workload_of(request.workload)
+        architecture = read_with(text_of(request.model), dict(request.model.overrides), request.model.name)
+        report = predict(gpu, architecture, workload, detailed=request.detail >= advisor.DETAIL_OPERATORS)
+        return report_message(report, gpu, self._database.version)
 
     def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
         if len(request.requests) > LARGEST_BATCH:
@@ -81,7 +98,7 @@ class AdvisorService:
                 reason="BATCH_TOO_LARGE",
                 field="requests",
             )
-        return advisor.BatchPredictResponse(results=batch.results(self, self._database, request.requests))
+        return advisor.BatchPredictResponse(results=batch.results(request.requests, self._database, self.Predict))
 
     def Sweep(self, request: Message) -> NoReturn:
         raise unimplemented("Sweep")
@@ -94,7 +111,7 @@ class AdvisorService:
 
 
 class CalibrationService:
-    """Takes calibrations in. A later version answers."""
+    """Of a server without a store: it takes nothing in."""
 
     def UploadCalibration(self, requests: object) -> NoReturn:
         raise unimplemented("UploadCalibration")
@@ -111,6 +128,8 @@ class CalibrationService:
 
 def unimplemented(method: str) -> Unimplemented:
     message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
+    if method.endswith("Calibration"):
+        message = f"{method} needs a server that keeps calibrations: tilewise serve --store DIR"
     return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
 
 
@@ -122,7 +141,8 @@ def required(value: str, field: str) -> str:
 
 def resource(name: str, *collections: str, field: str = "name") -> list[str]:
     """The ids in a resource name: resource("gpus/x/calibrations/y", "gpus/", "/calibrations/") is ["x", "y"]."""
-    rest, ids = name, []
+    rest = name
+    ids: list[str] = []
     for collection in reversed(collections):
         head, separator, id = rest.rpartition(collection)
         if not separator or not id or (collection == collections[0] and head):

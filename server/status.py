@@ -8,6 +8,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
 from google.rpc.status_pb2 import Status
 
 from tilewise.hwdb.errors import (
+    Conflict,
     InvalidInput,
     NotAvailable,
     NotFound,
@@ -19,9 +20,11 @@ from tilewise.hwdb.errors import (
 
 DOMAIN = "tilewise"
 CODES: dict[type[TilewiseError], int] = {
+    TilewiseError: code_pb2.INTERNAL,  # a contradiction in our own data or counts
     InvalidInput: code_pb2.INVALID_ARGUMENT,
     NotFound: code_pb2.NOT_FOUND,
     NotAvailable: code_pb2.FAILED_PRECONDITION,
+    Conflict: code_pb2.ABORTED,
     OutOfRange: code_pb2.OUT_OF_RANGE,
     TooLarge: code_pb2.RESOURCE_EXHAUSTED,
     Unimplemented: code_pb2.UNIMPLEMENTED,

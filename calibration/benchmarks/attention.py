@@ -238,8 +238,14 @@ def call(pool: Pool, shape: Shape, phase: str, backend: str) -> Call:
     if phase != "backward":
         return partial(forward, q, k, v, bool(shape.causal), False)
     out = forward(q, k, v, bool(shape.causal), True)
-    grad = pool.random(out[0].shape, torch.bfloat16)
-    return partial(backward, grad, q, k, v, out, bool(shape.causal))
+    return partial(backward, gradient_of(out[0], pool), q, k, v, out, bool(shape.causal))
+
+
+def gradient_of(out: Tensor, pool: Pool) -> Tensor:
+    """Random data that lies in memory as the output does, as in training: flash would copy it otherwise."""
+    order = sorted(range(out.dim()), key=out.stride, reverse=True)
+    grad = pool.random([out.shape[dim] for dim in order], torch.bfloat16)
+    return grad.permute([order.index(dim) for dim in range(out.dim())])
 
 
 def check_offered(backend: str, shape: Shape, q: Tensor, k: Tensor, v: Tensor, gradient: bool) -> None:

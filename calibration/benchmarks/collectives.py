@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.distributed as dist
 
+from tilewise.calibration.benchmarks.launch import device_time, repeat
 from tilewise.calibration.order import interleave, shuffled
 from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "collectives"
 COLUMNS = ("op", "ranks", "nodes", "bytes")
-EXTRAS = ("spread",)
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 SIZES = tuple(2**power for power in range(10, 31)) + tuple(3 * 2**power for power in range(12, 28, 3))
 LINK_RATE = 2e11  # bytes/s, for estimates only
@@ -91,16 +91,9 @@ def window(device: Device, call: Call, count: int) -> float:
     """Seconds per call on this rank, by events on a GPU."""
     if not device.is_gpu:
         begin = time.perf_counter()
-        for _ in range(count):
-            call()
+        repeat(call, count)()
         return (time.perf_counter() - begin) / count
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    start.record()
-    for _ in range(count):
-        call()
-    stop.record()
-    stop.synchronize()
-    return start.elapsed_time(stop) * 1e-3 / count
+    return device_time(repeat(call, count)) / count
 
 
 def slowest(device: Device, seconds: float) -> float:

@@ -178,5 +178,5 @@ def build(chain: Chain, pool: Pool, s: Sizes) -> Call:
     if chain.op.startswith("cross_entropy"):
         rows.append(torch.arange(s.rows, device=pool.device) % s.cols)
     for tensor in rows:
-        torch._dynamo.mark_dynamic(tensor, 0)
+        torch._dynamo.maybe_mark_dynamic(tensor, 0)
     return partial(compiled(chain.variant, pool.device.type), *rows, *cols)

@@ -101,7 +101,9 @@ class Device:
         if pool_bytes is None:
             pool_bytes = min(6 * GIB, torch.cuda.mem_get_info()[1] // 12) if self.is_gpu else 2**25
         self.pool = Pool(self.torch, pool_bytes)
-        if self.is_gpu:
+        if not self.is_gpu:
+            torch.set_num_threads(1)  # threads that wait for each other on a shared machine measure the scheduler
+        else:
             self._stream = torch.cuda.Stream()
             torch.cuda.set_stream(self._stream)
             self._spin_tells_clock = torch.version.hip is None
@@ -137,7 +139,7 @@ class Device:
             call()
         stop = self._event()
         stop.synchronize()
-        return max(start.elapsed_time(stop) / 2e3, 2e-6)
+        return float(max(start.elapsed_time(stop) / 2e3, 2e-6))
 
     def prepare(self, calls: Sequence[Call], count: int, graph: bool) -> Call:
         if graph and self.is_gpu:
@@ -172,7 +174,7 @@ class Device:
                 wanted += 1
             self.synchronize()
         found = [
-            e for e in session.profiler.kineto_results.events() if e.device_type() != torch.autograd.DeviceType.CPU
+            e for e in session.profiler.kineto_results.events() if e.device_type() != torch._C._autograd.DeviceType.CPU
         ]
         names = [e.name() for e in sorted(found, key=lambda e: e.start_ns())]
         groups: list[list[str]] = []

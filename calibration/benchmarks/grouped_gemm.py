@@ -82,8 +82,8 @@ def wanted(shape: Shape, level: Level) -> bool:
 def case(shape: Shape) -> Case:
     sizes = shape.sizes
     tiles = [sum(math.ceil(size / height) for size in sizes) for height in (64, 128)]
-    values = (shape.kind, shape.groups, shape.m, shape.n, shape.k, shape.skew)
-    key = (*values, sum(size > 0 for size in sizes), max(sizes), *tiles)
+    key: tuple[int | str, ...] = (shape.kind, shape.groups, shape.m, shape.n, shape.k, shape.skew)
+    key += (sum(size > 0 for size in sizes), max(sizes), *tiles)
     return Case(
         family=NAME,
         key=dict(zip(COLUMNS, key, strict=True)),

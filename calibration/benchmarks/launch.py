@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NAME = "launch"
 COLUMNS = ("mode", "operation", "calls")
-EXTRAS = ("spread",)
 REPEATS = 7
 QUEUE_SPIN_CYCLES = 12_000_000  # 6 ms: the host issues hundreds of kernels meanwhile
 Operation = Callable[[], object]
@@ -168,33 +167,45 @@ def queued(device: Device, name: str, count: int) -> Callable[[], float]:
     operation = operations(device.torch)[name]
 
     def once() -> float:
-        torch.cuda._sleep(QUEUE_SPIN_CYCLES)
+        spin()
         return device_time(repeat(operation, count)) / count
 
     return once
 
 
+def spin() -> None:
+    """Keep the GPU awake, and busy while the host runs ahead."""
+    torch.cuda._sleep(QUEUE_SPIN_CYCLES)  # type: ignore[no-untyped-call]
+
+
 def device_time(work: Operation) -> float:
-    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    """Seconds on the current stream from before to after `work`."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     start.record()
     work()
     stop.record()
     stop.synchronize()
-    return start.elapsed_time(stop) * 1e-3
+    return float(start.elapsed_time(stop)) * 1e-3
+
+
+def captured(device: Device, name: str, count: int) -> Operation:
+    operation = operations(device.torch)[name]
+    operation()  # libraries set themselves up outside of captures
+    return device.prepare([operation], count, True)
 
 
 def graph(device: Device, name: str, count: int) -> Callable[[], float]:
-    replay = device.prepare([operations(device.torch)[name]], count, True)
+    replay = captured(device, name, count)
 
     def once() -> float:
-        replay()
+        spin()
         return device_time(replay) / count
 
     return once
 
 
 def graph_launch(device: Device, name: str, count: int) -> Callable[[], float]:
-    replay = device.prepare([operations(device.torch)[name]], count, True)
+    replay = captured(device, name, count)
     return lambda: host_time(device, replay, 1)
 
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, plan
+from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, distinct, indices, plan
 from tilewise.calibration.protocol import Call, Case, Level, Target
 
 if TYPE_CHECKING:
@@ -51,11 +51,6 @@ def lookups(rng: random.Random) -> Sizes:
         rng.choice((768, 896, 2048, 2560, 4096, 5120, 8192)),
     )
     return Sizes(rows, cols, 0, rng.choice(VOCABULARIES))
-
-
-def indices(pool: Pool, count: int, below: int) -> Tensor:
-    generator = torch.Generator(pool.device).manual_seed(below)
-    return torch.randint(0, below, (count,), generator=generator, device=pool.device)
 
 
 def log_softmax(pool: Pool, s: Sizes) -> Call:
@@ -137,7 +132,7 @@ LOOKUP = Kernel(
     op="embedding",
     variant="lookup",
     precision="bf16",
-    read=lambda s: 2 * s.rows * s.cols + 8 * s.rows,
+    read=lambda s: 2 * distinct(s.rows, s.count) * s.cols + 8 * s.rows,
     written=lambda s: 2 * s.rows * s.cols,
     build=embedding,
     draw=lookups,

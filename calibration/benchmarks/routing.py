@@ -7,9 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
-from tilewise.calibration.benchmarks.traffic import COLUMNS, HIDDEN, Kernel, Sizes, calls, plan
+from tilewise.calibration.benchmarks.traffic import COLUMNS, HIDDEN, Kernel, Sizes, calls, distinct, indices, plan
 from tilewise.calibration.protocol import Call, Case, Level, Target
 
 if TYPE_CHECKING:
@@ -36,11 +35,6 @@ def experts_of(rng: random.Random) -> Sizes:
 def assignments(rng: random.Random) -> Sizes:
     """rows (token, expert) pairs over count experts."""
     return Sizes(rng.choice(TOKENS) * rng.choice((1, 2, 4, 8)), 1, 0, rng.choice(EXPERTS))
-
-
-def indices(pool: Pool, count: int, below: int) -> Tensor:
-    generator = torch.Generator(pool.device).manual_seed(count)
-    return torch.randint(0, below, (count,), generator=generator, device=pool.device)
 
 
 def index_select(pool: Pool, s: Sizes) -> Call:
@@ -116,21 +110,21 @@ def kernel(
     )
 
 
-def picked_rows(s: Sizes) -> float:
-    return 2 * s.rows * s.cols + 8 * s.rows
+def picked(s: Sizes) -> float:
+    return 2 * distinct(s.rows, s.count) * s.cols + 8 * s.rows
 
 
-def all_rows(s: Sizes) -> float:
+def every(s: Sizes) -> float:
     return 2 * s.rows * s.cols
 
 
 KERNELS = [
-    kernel("gather", "index_select", "bf16", picked_rows, all_rows, index_select, rows_of, 20),
-    kernel("gather", "index", "bf16", picked_rows, all_rows, index, rows_of),
+    kernel("gather", "index_select", "bf16", picked, every, index_select, rows_of, 20),
+    kernel("gather", "index", "bf16", picked, every, index, rows_of),
     kernel("gather", "take_along", "fp32", lambda s: 12 * s.rows * s.count, lambda s: 4 * s.rows * s.count, take_along, experts_of, 8),
-    # read-modify-write of the target, by every row that is added
-    kernel("scatter_add", "index_add", "bf16", lambda s: 2 * picked_rows(s), all_rows, index_add, rows_of, 20),
-    kernel("scatter_add", "index_put", "bf16", picked_rows, all_rows, index_put, rows_of, 12),
+    # the target is read and written where rows are added
+    kernel("scatter_add", "index_add", "bf16", lambda s: every(s) + picked(s), picked, index_add, rows_of, 20),
+    kernel("scatter_add", "index_put", "bf16", every, every, index_put, rows_of, 12),
     kernel("topk", "router", "fp32", lambda s: 4 * s.rows * s.cols, lambda s: 12 * s.rows * s.count, topk, experts_of, 20),
     kernel("sort", "assignments", "int64", lambda s: 8 * s.rows, lambda s: 16 * s.rows, sort, assignments),
     kernel("sort", "histogram", "int64", lambda s: 4 * s.rows, lambda s: 4 * s.count, histogram, assignments, 8),

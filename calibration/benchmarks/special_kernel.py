@@ -1,7 +1,5 @@
 """A Triton kernel that evaluates one function many times on numbers in registers. Imported where Triton is there."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import triton  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -12,8 +10,8 @@ BLOCK = 1024
 
 
 @triton.jit  # type: ignore[untyped-decorator,misc,unused-ignore]
-def evaluate(x_ptr, y_ptr, repeats, FUNCTION: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+def evaluate(x_ptr, y_ptr, repeats, FUNCTION: tl.constexpr, SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    offsets = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     x = tl.load(x_ptr + offsets)
     for _ in range(repeats):
         if FUNCTION == "exp2":
@@ -37,4 +35,4 @@ def evaluate(x_ptr, y_ptr, repeats, FUNCTION: tl.constexpr, BLOCK: tl.constexpr)
 
 def launch(x: Any, y: Any, repeats: int, function: str) -> None:
     """x and y: fp32 vectors of a multiple of BLOCK elements."""
-    evaluate[(x.numel() // BLOCK,)](x, y, repeats, FUNCTION=function, BLOCK=BLOCK, num_warps=4)
+    evaluate[(x.numel() // BLOCK,)](x, y, repeats, FUNCTION=function, SIZE=BLOCK, num_warps=4)

@@ -157,6 +157,17 @@ def traffic(text: str, sizes: Sizes) -> float:
     return float(sum(math.prod(extent(where, sizes)) * dtype.itemsize for where, dtype in operands(text)))
 
 
+def distinct(picks: float, among: float) -> float:
+    """Different rows expected when `picks` rows are drawn at random among `among`: what memory must deliver."""
+    return among * -math.expm1(-picks / among)
+
+
+def indices(pool: Pool, count: int, below: int) -> torch.Tensor:
+    """Random row numbers, always the same."""
+    generator = torch.Generator(pool.device).manual_seed(below)
+    return torch.randint(0, below, (count,), generator=generator, device=pool.device)
+
+
 def elementwise(
     op: str,
     variant: str,

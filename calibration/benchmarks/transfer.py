@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 NAME = "transfer"
 COLUMNS = ("direction", "memory", "bytes")
-EXTRAS = ("spread",)
 SIZES = tuple(2**power for power in (12, 14, 16, 18, 20, 22, 24, 26, 28))
 REPEATS = 5
 HOST_RATE = 2.5e10  # bytes/s, for estimates only

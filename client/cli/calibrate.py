@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
+from tilewise.client.cli.options import option, write
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
+
 SECONDS = {"s": 1, "m": 60, "h": 3600}
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
-class Duration(click.ParamType):
+class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """10m, 90s, 1h or a bare number of seconds."""
 
     name = "duration"
@@ -30,29 +37,44 @@ def calibrate() -> None:
 
 
 @calibrate.command()
-@click.option("--sku", required=True, help="SKU of this GPU, such as h100-sxm5-80gb (tilewise gpus list).")
-@click.option(
-    "--budget", type=Duration(), default="10m", show_default=True, metavar="<time>", help="Wall time, all in."
-)
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("calibration-run"), show_default=True,
-              help="Folder of the points; a killed run that finds its points there goes on.")  # fmt: skip
-@click.option(
-    "--device", type=click.Choice(["", "cpu"]), default="", help="cpu rehearses the whole path on tiny sizes."
-)
-@click.option("--only", default="", metavar="FAMILY[,...]", help="Measure these families alone.")
-@click.option("--list", "list_only", is_flag=True, help="Print the plan and stop.")
-@click.option(
-    "--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever."
+@option("--sku", required=True, help="SKU of this GPU, such as h100-sxm5-80gb (`tilewise gpus list`).")
+@option("--budget", type=Duration(), default="10m", show_default=True, metavar="TIME", help="Wall time, all in.")
+@option("-o", "--output", type=FOLDER, default="calibration", show_default=True,
+        help="Folder for the points and the calibration; a killed run that finds its points there goes on.")  # fmt: skip
+@option("--device", type=click.Choice(["gpu", "cpu"]), default="gpu", show_default=True,
+        help="cpu rehearses the whole path on tiny sizes; the result is marked non-production.")  # fmt: skip
+@option("--only", default="", metavar="FAMILY[,...]", help="Measure these families alone.")
+@option("--list", "list_only", is_flag=True, help="Print the plan and stop.")
+@option("--allow-nonproduction", is_flag=True, help="Measure what the guard refuses; the result is marked for ever.")
+@option(
+    "--fit/--no-fit",
+    "fit_models",
+    default=True,
+    show_default=True,
+    help="Fit models; `calibrate fit` can do it elsewhere.",
 )
 def run(
-    sku: str, budget: float, output: Path, device: str, only: str, list_only: bool, allow_nonproduction: bool
+    sku: str,
+    budget: float,
+    output: Path,
+    device: str,
+    only: str,
+    list_only: bool,
+    allow_nonproduction: bool,
+    fit_models: bool,
 ) -> None:
-    """Measure this machine's GPU within a time budget."""
+    """Measure this machine's GPU within a time budget, and fit the models."""
     from tilewise.calibration import start
 
     families = tuple(name for name in only.split(",") if name)
     request = start.Request(
-        sku=sku, budget_s=budget, output=output, device=device, only=families, allow_nonproduction=allow_nonproduction
+        sku=sku,
+        budget_s=budget,
+        output=output,
+        device=device,
+        only=families,
+        allow_nonproduction=allow_nonproduction,
+        fit=fit_models,
     )
     if list_only:
         click.echo("\n".join(start.listing(request)))
@@ -60,3 +82,103 @@ def run(
     calibration = start.start(request)
     if calibration is not None:
         click.echo(str(calibration.folder))
+
+
+@calibrate.command()
+@option("--sku", required=True, help="SKU of this GPU.")
+@option("-o", "--output", type=FOLDER, default="calibration", show_default=True, help="The --output of `run`.")
+def counters(sku: str, output: Path) -> None:
+    """Read low-level counters of thirty kernels through ncu or rocprofv3, after `run`; then `finish` again."""
+    from tilewise.calibration.counters import collect
+    from tilewise.calibration.target import target
+    from tilewise.hwdb.database import Database
+
+    database = Database.packaged()
+    click.echo(str(collect(target(database.sku(database.resolve(sku).sku)), output / "points")))
+
+
+@calibrate.command(hidden=True)
+@click.argument("works", type=click.Path(dir_okay=False))
+def counted(works: str) -> None:
+    """What `counters` lets a profiler run."""
+    from tilewise.calibration.benchmarks.counted import run
+
+    run(works)
+
+
+@calibrate.command()
+@click.argument("folder", type=FOLDER)
+@option("-o", "--output", type=FOLDER, help="Where the calibration goes; unset: beside the points.")
+def finish(folder: Path, output: Path | None) -> None:
+    """Make a calibration of the points in FOLDER (an --output of `run`), also of a run that was cut short."""
+    from tilewise.calibration.start import finish
+
+    points = folder / "points" if (folder / "points").is_dir() else folder
+    click.echo(str(finish(points, output or points.parent).folder))
+
+
+@calibrate.command()
+@click.argument("folder", type=FOLDER)
+@option("-o", "--output", type=FOLDER, help="Where the new calibration goes; unset: beside the old one.")
+def fit(folder: Path, output: Path | None) -> None:
+    """Fit the models of calibration FOLDER anew: the same measurements, a new id."""
+    from tilewise.calibration.fit import fit
+    from tilewise.hwdb.calibration import Calibration
+
+    click.echo(str(fit(Calibration.open(folder), output or folder.parent).folder))
+
+
+@calibrate.command()
+@click.argument("calibration")
+@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+@option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def show(calibration: str, form: str, output: str | None) -> None:
+    """Show the card of CALIBRATION, an id of the packaged database or a folder."""
+    from tilewise.client.render.calibration import page
+    from tilewise.hwdb.calibration import canonical
+
+    found = _find(calibration)
+    write(page(found) if form == "text" else canonical(found.card).decode(), output)
+
+
+@calibrate.command()
+@click.argument("old")
+@click.argument("new")
+@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+def compare(old: str, new: str, output: str | None) -> None:
+    """Compare two calibrations (ids or folders): same, faster, slower, or cannot tell."""
+    from tilewise.client.render.calibration import differences
+    from tilewise.hwdb.compare import compare
+
+    before, after = _find(old), _find(new)
+    write(differences(compare(before, after), before.id, after.id), output)
+
+
+@calibrate.command()
+@click.argument("folder", type=FOLDER)
+@option("--server", metavar="HOST:PORT", required=True, help="The server that shall have it.")
+@option("--promote", is_flag=True, help="Make it answer at once; unset: it stays a candidate.")
+@option("--reason", default="", help="Why, for the server's audit log.")
+def publish(folder: Path, server: str, promote: bool, reason: str) -> None:
+    """Upload calibration FOLDER, have the server check it, and with --promote make it answer."""
+    from tilewise.client.publish import publish
+    from tilewise.hwdb.calibration import Calibration
+
+    for line in publish(Calibration.open(folder), server, promote=promote, reason=reason):
+        click.echo(line)
+
+
+def _find(name: str) -> Calibration:
+    """A folder, or the id of a packaged calibration. Raises NotFound, listing what there is."""
+    from tilewise.hwdb.calibration import Calibration
+    from tilewise.hwdb.database import Database
+    from tilewise.hwdb.errors import NotFound
+
+    if Path(name).is_dir():
+        return Calibration.open(name)
+    database = Database.packaged()
+    every = {id: sku for sku in database.skus() for id in database.calibrations(sku)}
+    if name not in every:
+        known = ", ".join(every) or "none is packaged"
+        raise NotFound(f"no calibration {name!r}, and no folder; known: {known}", reason="CALIBRATION_NOT_FOUND")
+    return Calibration.open(database.folder / "calibrations" / every[name] / name)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, number, option, words, write
+from tilewise.client.cli.options import Command, asking, number, option, words, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.client import TilewiseClient
+from tilewise.hwdb.errors import OutOfRange
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import workload_pb2 as work
 
@@ -25,27 +27,39 @@ CHOICES = {
 }
 
 
-def workload_options(command: Any) -> Any:
-    """The options that describe a workload; each is a field of tilewise.v1.Workload."""
-    for add in reversed(
-        (
-            option("--phase", type=click.Choice(words(work.Phase)), required=True, help="What runs."),
-            option("--batch", type=int, default=1, show_default=True, help="Sequences per step."),
-            option("--seq", "sequence", type=int, help="Tokens per sequence, in train and prefill."),
-            option("--context", type=int, help="Keys that each new token attends to, in decode."),
-            option("--precision", type=click.Choice(words(work.Precision)), help="Format of the GEMMs; unset: bf16."),
-            option("--mode", type=click.Choice(words(work.Mode)), help="How kernels are launched; unset: eager."),
-            option("--tp", "tensor_parallel", type=int, help="GPUs that share every layer; unset: 1."),
-            option("--recompute", type=click.Choice(words(work.Recompute)), help="Activations computed twice."),
-            option("--optimizer", type=click.Choice(words(work.Optimizer)), help="Unset: adamw in train."),
-            option("--state", type=click.Choice(words(work.State)), help="Unset: sustained in train, else burst."),
-            option("--logits", type=click.Choice(words(work.Logits)), help="Positions the lm_head runs on."),
-            option("--attention-backend", type=click.Choice(words(work.AttentionBackend)), help="Attention kernels."),
-            option("--cache", type=click.Choice(words(work.Cache)), help="Unset: append, none in train."),
-        )
-    ):
-        command = add(command)
-    return command
+def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
+    """The options that describe a workload; each is a field of tilewise.v1.Workload. `phase`: its default, or required."""
+    phases = {"type": click.Choice(words(work.Phase)), "required": phase is None, "default": phase}
+    added = (
+        option("--phase", **phases, show_default=phase is not None, help="What runs."),
+        option("--batch", type=int, default=1, show_default=True, help="Sequences per step."),
+        option("--seq", "sequence", type=int, help="Tokens per sequence, in train and prefill."),
+        option("--context", type=int, help="Keys that each new token attends to, in decode."),
+        option("--precision", type=click.Choice(words(work.Precision)), help="Format of the GEMMs; unset: bf16."),
+        option("--mode", type=click.Choice(words(work.Mode)), help="How kernels are launched; unset: eager."),
+        option("--tp", "tensor_parallel", type=int, help="GPUs that share every layer; unset: 1."),
+        option(
+            "--recompute", type=click.Choice(words(work.Recompute)), help="Activations computed twice; unset: none."
+        ),
+        option("--optimizer", type=click.Choice(words(work.Optimizer)), help="Unset: adamw in train, else none."),
+        option("--state", type=click.Choice(words(work.State)), help="Unset: sustained in train, else burst."),
+        option(
+            "--logits",
+            type=click.Choice(words(work.Logits)),
+            help="Positions of the lm_head; unset: last, all in train.",
+        ),
+        option("--attention-backend", type=click.Choice(words(work.AttentionBackend)), help="Unset: auto."),
+        option(
+            "--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."
+        ),
+    )
+
+    def add(command: Command) -> Command:
+        for decorate in reversed(added):
+            command = decorate(command)
+        return command
+
+    return add
 
 
 def workload_of(chosen: dict[str, Any]) -> work.Workload:
@@ -62,7 +76,7 @@ def workload_of(chosen: dict[str, Any]) -> work.Workload:
 @option(
     "--gpu", required=True, metavar="SKU[,SKU]", help="GPU, or several separated by commas; see `tilewise gpus list`."
 )
-@workload_options
+@workload_options()
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
 @click.option("--operators", is_flag=True, help="Show every operator too (JSON always has them).")
@@ -91,6 +105,9 @@ def predict(
     with TilewiseClient(server) as client:
         answers = [client.predict(asked_of(request, name)) for name in gpu.split(",")]
     write(rendered(answers, form), output)
+    refused = [f"{answer.gpu.sku}: {answer.step.refusal}" for answer in answers if answer.step.refusal]
+    if refused:
+        raise OutOfRange("; ".join(refused), reason="OUT_OF_RANGE")
 
 
 def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:

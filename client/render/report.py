@@ -6,7 +6,7 @@ from tilewise.client.render.data import word
 from tilewise.client.render.text import gib, interval, parameters, percent, seconds, si, significant, table
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
-from tilewise.v1.report_pb2 import Layer, Memory, Operator, Step
+from tilewise.v1.report_pb2 import Layer, Memory, Operator
 from tilewise.v1.workload_pb2 import Mode, Phase, Precision, State, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
@@ -14,7 +14,7 @@ CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no re
 
 def report(answer: PredictResponse) -> str:
     """The whole report; ends with a line break."""
-    sections = [title(answer), step_lines(answer.step), layer_table(answer)]
+    sections = [title(answer), step_lines(answer), layer_table(answer)]
     if answer.operators:
         sections.append(operator_table(answer))
     sections += [memory_lines(answer.memory), answer.summary]
@@ -49,17 +49,24 @@ def work_line(work: Workload) -> str:
     return ", ".join([*parts, f"{word(State.DESCRIPTOR, work.state)} clock"])
 
 
-def step_lines(step: Step) -> str:
-    time = step.prediction
+def step_lines(answer: PredictResponse) -> str:
+    """Time, rate, utilisation with its peak named, and walls."""
+    step, time = answer.step, answer.step.prediction
+    if step.refusal:
+        return f"step      refused: {step.refusal}"
     rate = f"{significant(step.tokens_per_s)} tokens/s, bound by {wall(time.wall)}"
-    lines = [f"step      {interval(time.time_low_s, time.time_s, time.time_high_s)}, {rate}"]
-    if step.HasField("mfu"):
-        lines.append(f"MFU       {percent(step.mfu)} of {peak(step.peak)}; {CONVENTION}")
-    if step.HasField("palm_mfu"):
-        lines.append(f"          {percent(step.palm_mfu)} as the PaLM paper counts")
-    if step.HasField("hfu") and step.hfu > step.mfu * 1.001:
-        lines.append(f"HFU       {percent(step.hfu)}, recompute and padding counted")
-    lines.append("walls     " + ", ".join(f"{wall(each.wall)} {percent(each.share)}" for each in step.walls))
+    bandwidth = si(answer.gpu.memory_bandwidth_bytes_per_s, "B/s")
+    lines = [
+        f"step      {interval(time.time_low_s, time.time_s, time.time_high_s)}, {rate}",
+        f"MFU       {percent(step.mfu)} of {peak(step.peak)}; {CONVENTION}",
+        f"MBU       {percent(step.mbu)} of {bandwidth}",
+        "walls     " + ", ".join(f"{wall(each.wall)} {percent(each.share)}" for each in step.walls),
+    ]
+    if answer.workload.phase == Phase.PHASE_TRAIN:
+        counted = (
+            f"{percent(step.hfu)} with recompute and padding (HFU), {percent(step.palm_mfu)} as the PaLM paper counts"
+        )
+        lines.insert(2, f"          {counted}")
     return "\n".join(lines)
 
 
@@ -67,7 +74,7 @@ def peak(peak: Peak) -> str:
     return f"{si(peak.flops_per_s, 'FLOPS')} {peak.kind} {peak.key} at {si(peak.clock_hz, 'Hz')}"
 
 
-def wall(number: Wall.ValueType) -> str:
+def wall(number: int) -> str:
     return word(Wall.DESCRIPTOR, number).replace("_", " ")
 
 
@@ -79,6 +86,8 @@ def layer_table(answer: PredictResponse) -> str:
 
 
 def layer_row(layer: Layer) -> tuple[str, ...]:
+    if not layer.HasField("prediction"):
+        return layer.name, "refused", "-", "-", "-"
     mfu = percent(layer.mfu) if layer.HasField("mfu") else "-"
     return layer.name, seconds(layer.prediction.time_s), percent(layer.share), wall(layer.prediction.wall), mfu
 
@@ -105,10 +114,15 @@ def operator_row(row: Operator) -> tuple[str, ...]:
 
 
 def memory_lines(memory: Memory) -> str:
+    """Total against capacity, and what is alive at the peak, the largest first."""
     room = f"{gib(memory.free_bytes)} free" if memory.fits else f"{gib(-memory.free_bytes)} TOO MUCH"
+    alive = sorted((part for part in memory.parts if part.peak_bytes), key=lambda part: -part.peak_bytes)
     lines = [
-        f"memory    {gib(memory.total_bytes)} of {gib(memory.capacity_bytes)}, {room}; peak in {memory.peak_moment}",
-        "          " + ", ".join(f"{part.name.replace('_', ' ')} {gib(part.size_bytes)}" for part in memory.parts),
+        f"memory    {gib(memory.total_bytes)} of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}",
+        "          "
+        + ", ".join(
+            f"{part.name.replace('_', ' ')} {gib(part.peak_bytes)}" for part in alive if part.peak_bytes >= 2**20
+        ),
     ]
     if memory.kv_cache_bytes_per_token:
         lines.append(f"          KV cache {memory.kv_cache_bytes_per_token} bytes a token")

@@ -54,7 +54,7 @@ NVJET = re.compile(
     r"(?P<rest>\w*)_(?P<layout>[TN]{3})"
 )
 CUTLASS = re.compile(
-    r"cutlass_(?P<arch>\d+)_(?P<kind>\w*?gemm)_?\w*?_(?P<a>\d+)x(?P<b>\d+)_(?P<k>\d+)x(?P<stages>\d+)"
+    r"cutlass_(?P<arch>\d+)_(?P<kind>\w*?gemm)_?\w*?_(?P<a>\d+)x(?P<b>\d+)(?:_(?P<k>\d+)x(?P<stages>\d+))?"
     r"_(?P<layout>[tn]{2})_align(?P<align>\d+)"
 )
 XMMA = re.compile(
@@ -112,7 +112,7 @@ def _fields(name: str) -> dict[str, object]:
     if found := XMMA.search(name):
         align = XMMA_ALIGN.search(name)
         return _column_major("xmma", found) | {"align": int(align[1]) if align else 0}
-    if "gemv" in name or "dot_kernel" in name:
+    if "gemv" in name or "gemmSN" in name or "dot_kernel" in name:
         return {"family": "gemv"}
     if found := TENSILE.search(name):
         return _column_major("tensile", found) | {"arch": 0}

@@ -27,7 +27,7 @@ class Rates:
 
     compute, compute_peak: reachable and dense FLOP/s; compute_trust: codes of Trust
     refusal:  index into `refusals` of why a precision is missing, -1 where it is there
-    hbm, hbm_peak, l2, bus: bytes per second; l2_capacity: bytes that stay in the cache between two kernels
+    hbm, hbm_peak, cache, bus: bytes per second; cache_bytes: what stays in the L2 between two kernels
     special:  exp evaluations per second
     hop_s, base_s: latency of a collective is base_s + hop_s (ranks - 1); floor_s: the smallest kernel
     """
@@ -39,8 +39,8 @@ class Rates:
     refusals: tuple[str, ...]
     hbm: float
     hbm_peak: float
-    l2: float
-    l2_capacity: float
+    cache: float
+    cache_bytes: float
     special: float
     bus: float
     base_s: float
@@ -72,8 +72,8 @@ def rates(sku: Sku, state: State) -> Rates:
         refusals=refusals,
         hbm=hbm,
         hbm_peak=sku.hbm_bytes_per_s,
-        l2=_ceiling(sku, "l2_bytes_per_s", _fraction(sku, "l2_over_hbm") * hbm)[0],
-        l2_capacity=_fraction(sku, "l2_capacity") * sku.l2_bytes,
+        cache=_ceiling(sku, "l2_bytes_per_s", _fraction(sku, "cache_over_hbm") * hbm)[0],
+        cache_bytes=_fraction(sku, "cache_share") * sku.l2_bytes,
         special=_fraction(sku, "special") * sku.exp_per_s,
         bus=bus,
         base_s=_ceiling(sku, "collective_base_s", _fraction(sku, "collective_base_s"))[0],

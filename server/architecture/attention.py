@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
 from tilewise.server.architecture.sizes import Keys, divide, product

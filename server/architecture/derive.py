@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, divide, invalid, need
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
+
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, invalid
 

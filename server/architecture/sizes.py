@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.families import key_rules
 from tilewise.server.architecture.model import Size

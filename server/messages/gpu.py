@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.sku import Figure, Sku
+from tilewise.hwdb.sku import Figure
 from tilewise.hwdb.sku import Peak as SkuPeak
 from tilewise.hwdb.times import Trust
 from tilewise.server.messages.enums import TRUSTS
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Peak
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
 
 
 def gpu_message(gpu: Gpu) -> gpu_pb2.Gpu:
@@ -34,7 +36,7 @@ def gpu_message(gpu: Gpu) -> gpu_pb2.Gpu:
 
 def gpu_with_peaks(gpu: Gpu) -> gpu_pb2.Gpu:
     message = gpu_message(gpu)
-    message.peaks.extend(sku_peak(gpu.sku, key) for key in gpu.sku.peaks)
+    message.peaks.extend(map(peak_message, gpu.sku.all_peaks()))
     return message
 
 
@@ -51,11 +53,6 @@ def gpu_with_facts(gpu: Gpu) -> gpu_pb2.Gpu:
     return message
 
 
-def sku_peak(sku: Sku, key: str) -> Peak:
-    figure = sku.peaks[key]
-    return peak_message(SkuPeak(sku.name, key, float(figure.value), sku.clock_hz(key), figure.source, figure.mark))
-
-
 def peak_message(peak: SkuPeak) -> Peak:
     return Peak(
         key=peak.key,
@@ -64,6 +61,7 @@ def peak_message(peak: SkuPeak) -> Peak:
         source=peak.source,
         mark=peak.mark,
         clock_hz=peak.clock_hz,
+        highest_clock_hz=peak.clock_max_hz,
     )
 
 

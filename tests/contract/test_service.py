@@ -43,7 +43,7 @@ def channel() -> Iterator[grpc.Channel]:
     server.stop(None).wait()
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind is not TilewiseError], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_error_has_a_status_and_comes_back_from_it(kind: type[TilewiseError]) -> None:
     error = kind("what; allowed; nearest", reason="SOME_REASON", field="workload.batch", gpu="x", count=3)
     status = to_status(error)
@@ -107,8 +107,17 @@ def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Ch
 
 
 def test_a_batch_answers_as_single_calls_do_in_the_order_of_the_requests() -> None:
-    requests = [asked(), asked(hidden_size=3072, head_dim=96), asked(hidden_size=5120, head_dim=160), asked(vocab_size=50257)]
-    requests += [asked(num_attention_heads=30), asked(hidden_size=8192, head_dim=256), asked(hidden_size=-1, head_dim=128)]
+    requests = [
+        asked(),
+        asked(hidden_size=3072, head_dim=96),
+        asked(hidden_size=5120, head_dim=160),
+        asked(vocab_size=50257),
+    ]
+    requests += [
+        asked(num_attention_heads=30),
+        asked(hidden_size=8192, head_dim=256),
+        asked(hidden_size=-1, head_dim=128),
+    ]
     requests[5].gpu = "mi300x"
     with TilewiseClient() as client:
         results = client.batch_predict(requests).results
@@ -129,7 +138,7 @@ def test_what_is_required_is_asked_for() -> None:
     with TilewiseClient() as client:
         for request, field in (
             (advisor.PredictRequest(), "gpu"),
-            (advisor.PredictRequest(gpu="mi300x"), "model"),
+            (advisor.PredictRequest(gpu="mi300x", workload=asked().workload), "model"),
             (advisor.PredictRequest(gpu="mi300x", model={"config_json": LLAMA}), "workload.phase"),
         ):
             with pytest.raises(InvalidInput) as caught:

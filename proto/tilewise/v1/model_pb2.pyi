@@ -26,7 +26,7 @@ class Model(_message.Message):
     def __init__(self, config_json: _Optional[str] = ..., shape_toml: _Optional[str] = ..., name: _Optional[str] = ..., overrides: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ModelSummary(_message.Message):
-    __slots__ = ("name", "family", "model_type", "parameter_count", "active_parameter_count", "parameter_count_by_part", "notes")
+    __slots__ = ("name", "family", "model_type", "parameter_count", "active_parameter_count", "parameter_count_by_part", "rank_parameter_count", "notes")
     class ParameterCountByPartEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class ModelSummary(_message.Message):
     PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_COUNT_BY_PART_FIELD_NUMBER: _ClassVar[int]
+    RANK_PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     NOTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     family: str
@@ -47,5 +48,6 @@ class ModelSummary(_message.Message):
     parameter_count: int
     active_parameter_count: int
     parameter_count_by_part: _containers.ScalarMap[str, int]
+    rank_parameter_count: int
     notes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., model_type: _Optional[str] = ..., parameter_count: _Optional[int] = ..., active_parameter_count: _Optional[int] = ..., parameter_count_by_part: _Optional[_Mapping[str, int]] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., family: _Optional[str] = ..., model_type: _Optional[str] = ..., parameter_count: _Optional[int] = ..., active_parameter_count: _Optional[int] = ..., parameter_count_by_part: _Optional[_Mapping[str, int]] = ..., rank_parameter_count: _Optional[int] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...

@@ -24,23 +24,23 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctilewise/v1/prediction.proto\x12\x0btilewise.v1\"\xc2\x01\n\nPrediction\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x12\n\ntime_low_s\x18\x02 \x01(\x01\x12\x13\n\x0btime_high_s\x18\x03 \x01(\x01\x12!\n\x05trust\x18\x04 \x01(\x0e\x32\x12.tilewise.v1.Trust\x12\x13\n\x0b\x63\x61libration\x18\x05 \x01(\t\x12\x15\n\x08\x64istance\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x04wall\x18\x07 \x01(\x0e\x32\x11.tilewise.v1.WallB\x0b\n\t_distance\"f\n\x04Peak\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x0b\x66lops_per_s\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x0c\n\x04mark\x18\x05 \x01(\t\x12\x10\n\x08\x63lock_hz\x18\x06 \x01(\x01\"K\n\tWallShare\x12\x1f\n\x04wall\x18\x01 \x01(\x0e\x32\x11.tilewise.v1.Wall\x12\x0e\n\x06time_s\x18\x02 \x01(\x01\x12\r\n\x05share\x18\x03 \x01(\x01\"3\n\x08Progress\x12\x12\n\ndone_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03*\\\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRUST_DATASHEET\x10\x01\x12\x13\n\x0fTRUST_PUBLISHED\x10\x02\x12\x12\n\x0eTRUST_MEASURED\x10\x03*\x83\x01\n\x04Wall\x12\x14\n\x10WALL_UNSPECIFIED\x10\x00\x12\x10\n\x0cWALL_COMPUTE\x10\x01\x12\x0f\n\x0bWALL_MEMORY\x10\x02\x12\x19\n\x15WALL_SPECIAL_FUNCTION\x10\x03\x12\x0f\n\x0bWALL_LAUNCH\x10\x04\x12\x16\n\x12WALL_COMMUNICATION\x10\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ctilewise/v1/prediction.proto\x12\x0btilewise.v1\"\xc2\x01\n\nPrediction\x12\x0e\n\x06time_s\x18\x01 \x01(\x01\x12\x12\n\ntime_low_s\x18\x02 \x01(\x01\x12\x13\n\x0btime_high_s\x18\x03 \x01(\x01\x12!\n\x05trust\x18\x04 \x01(\x0e\x32\x12.tilewise.v1.Trust\x12\x13\n\x0b\x63\x61libration\x18\x05 \x01(\t\x12\x15\n\x08\x64istance\x18\x06 \x01(\x01H\x00\x88\x01\x01\x12\x1f\n\x04wall\x18\x07 \x01(\x0e\x32\x11.tilewise.v1.WallB\x0b\n\t_distance\"\x80\x01\n\x04Peak\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\x13\n\x0b\x66lops_per_s\x18\x02 \x01(\x01\x12\x0c\n\x04kind\x18\x03 \x01(\t\x12\x0e\n\x06source\x18\x04 \x01(\t\x12\x0c\n\x04mark\x18\x05 \x01(\t\x12\x10\n\x08\x63lock_hz\x18\x06 \x01(\x01\x12\x18\n\x10highest_clock_hz\x18\x07 \x01(\x01\"K\n\tWallShare\x12\x1f\n\x04wall\x18\x01 \x01(\x0e\x32\x11.tilewise.v1.Wall\x12\x0e\n\x06time_s\x18\x02 \x01(\x01\x12\r\n\x05share\x18\x03 \x01(\x01\"3\n\x08Progress\x12\x12\n\ndone_count\x18\x01 \x01(\x03\x12\x13\n\x0btotal_count\x18\x02 \x01(\x03*\\\n\x05Trust\x12\x15\n\x11TRUST_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRUST_DATASHEET\x10\x01\x12\x13\n\x0fTRUST_PUBLISHED\x10\x02\x12\x12\n\x0eTRUST_MEASURED\x10\x03*\x83\x01\n\x04Wall\x12\x14\n\x10WALL_UNSPECIFIED\x10\x00\x12\x10\n\x0cWALL_COMPUTE\x10\x01\x12\x0f\n\x0bWALL_MEMORY\x10\x02\x12\x19\n\x15WALL_SPECIAL_FUNCTION\x10\x03\x12\x0f\n\x0bWALL_LAUNCH\x10\x04\x12\x16\n\x12WALL_COMMUNICATION\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tilewise.v1.prediction_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRUST']._serialized_start=476
-  _globals['_TRUST']._serialized_end=568
-  _globals['_WALL']._serialized_start=571
-  _globals['_WALL']._serialized_end=702
+  _globals['_TRUST']._serialized_start=503
+  _globals['_TRUST']._serialized_end=595
+  _globals['_WALL']._serialized_start=598
+  _globals['_WALL']._serialized_end=729
   _globals['_PREDICTION']._serialized_start=46
   _globals['_PREDICTION']._serialized_end=240
-  _globals['_PEAK']._serialized_start=242
-  _globals['_PEAK']._serialized_end=344
-  _globals['_WALLSHARE']._serialized_start=346
-  _globals['_WALLSHARE']._serialized_end=421
-  _globals['_PROGRESS']._serialized_start=423
-  _globals['_PROGRESS']._serialized_end=474
+  _globals['_PEAK']._serialized_start=243
+  _globals['_PEAK']._serialized_end=371
+  _globals['_WALLSHARE']._serialized_start=373
+  _globals['_WALLSHARE']._serialized_end=448
+  _globals['_PROGRESS']._serialized_start=450
+  _globals['_PROGRESS']._serialized_end=501
 # @@protoc_insertion_point(module_scope)

@@ -50,20 +50,22 @@ class Prediction(_message.Message):
     def __init__(self, time_s: _Optional[float] = ..., time_low_s: _Optional[float] = ..., time_high_s: _Optional[float] = ..., trust: _Optional[_Union[Trust, str]] = ..., calibration: _Optional[str] = ..., distance: _Optional[float] = ..., wall: _Optional[_Union[Wall, str]] = ...) -> None: ...
 
 class Peak(_message.Message):
-    __slots__ = ("key", "flops_per_s", "kind", "source", "mark", "clock_hz")
+    __slots__ = ("key", "flops_per_s", "kind", "source", "mark", "clock_hz", "highest_clock_hz")
     KEY_FIELD_NUMBER: _ClassVar[int]
     FLOPS_PER_S_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     MARK_FIELD_NUMBER: _ClassVar[int]
     CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
+    HIGHEST_CLOCK_HZ_FIELD_NUMBER: _ClassVar[int]
     key: str
     flops_per_s: float
     kind: str
     source: str
     mark: str
     clock_hz: float
-    def __init__(self, key: _Optional[str] = ..., flops_per_s: _Optional[float] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ..., clock_hz: _Optional[float] = ...) -> None: ...
+    highest_clock_hz: float
+    def __init__(self, key: _Optional[str] = ..., flops_per_s: _Optional[float] = ..., kind: _Optional[str] = ..., source: _Optional[str] = ..., mark: _Optional[str] = ..., clock_hz: _Optional[float] = ..., highest_clock_hz: _Optional[float] = ...) -> None: ...
 
 class WallShare(_message.Message):
     __slots__ = ("wall", "time_s", "share")

@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Step(_message.Message):
-    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "executed_flops", "memory_bytes", "busy_s", "issue_s", "kernel_count", "walls", "padding_s", "wave_s", "alignment_s", "state", "energy_j")
+    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "full_attention_flops", "palm_flops", "executed_flops", "traffic_bytes", "busy_s", "issue_s", "kernel_count", "walls", "regime", "padding_s", "wave_s", "alignment_s", "refusal")
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
@@ -19,17 +19,19 @@ class Step(_message.Message):
     MBU_FIELD_NUMBER: _ClassVar[int]
     PEAK_FIELD_NUMBER: _ClassVar[int]
     MODEL_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    FULL_ATTENTION_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    PALM_FLOPS_FIELD_NUMBER: _ClassVar[int]
     EXECUTED_FLOPS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_BYTES_FIELD_NUMBER: _ClassVar[int]
     BUSY_S_FIELD_NUMBER: _ClassVar[int]
     ISSUE_S_FIELD_NUMBER: _ClassVar[int]
     KERNEL_COUNT_FIELD_NUMBER: _ClassVar[int]
     WALLS_FIELD_NUMBER: _ClassVar[int]
+    REGIME_FIELD_NUMBER: _ClassVar[int]
     PADDING_S_FIELD_NUMBER: _ClassVar[int]
     WAVE_S_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_S_FIELD_NUMBER: _ClassVar[int]
-    STATE_FIELD_NUMBER: _ClassVar[int]
-    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    REFUSAL_FIELD_NUMBER: _ClassVar[int]
     prediction: _prediction_pb2.Prediction
     token_count: int
     tokens_per_s: float
@@ -39,41 +41,45 @@ class Step(_message.Message):
     mbu: float
     peak: _prediction_pb2.Peak
     model_flops: float
+    full_attention_flops: float
+    palm_flops: float
     executed_flops: float
-    memory_bytes: float
+    traffic_bytes: float
     busy_s: float
     issue_s: float
     kernel_count: float
     walls: _containers.RepeatedCompositeFieldContainer[_prediction_pb2.WallShare]
+    regime: str
     padding_s: float
     wave_s: float
     alignment_s: float
-    state: _workload_pb2.State
-    energy_j: float
-    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., state: _Optional[_Union[_workload_pb2.State, str]] = ..., energy_j: _Optional[float] = ...) -> None: ...
+    refusal: str
+    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., full_attention_flops: _Optional[float] = ..., palm_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., regime: _Optional[str] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Layer(_message.Message):
-    __slots__ = ("name", "prediction", "share", "mfu", "mbu", "model_flops", "memory_bytes", "peak")
+    __slots__ = ("name", "prediction", "share", "mfu", "peak", "mbu", "model_flops", "traffic_bytes", "kernel_count")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     MFU_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
     MBU_FIELD_NUMBER: _ClassVar[int]
     MODEL_FLOPS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
-    PEAK_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KERNEL_COUNT_FIELD_NUMBER: _ClassVar[int]
     name: str
     prediction: _prediction_pb2.Prediction
     share: float
     mfu: float
+    peak: _prediction_pb2.Peak
     mbu: float
     model_flops: float
-    memory_bytes: float
-    peak: _prediction_pb2.Peak
-    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ...) -> None: ...
+    traffic_bytes: float
+    kernel_count: float
+    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., kernel_count: _Optional[float] = ...) -> None: ...
 
 class Operator(_message.Message):
-    __slots__ = ("name", "layer", "part", "direction", "kind", "shape", "precision", "count", "kernel_count", "prediction", "total_s", "share", "mfu", "model_flops", "memory_bytes", "compute_s", "memory_s", "special_function_s", "launch_s", "padding_s", "wave_s", "alignment_s", "kernel", "tile_count", "wave_count", "refusal", "peak")
+    __slots__ = ("name", "layer", "part", "direction", "kind", "shape", "precision", "count", "kernel_count", "prediction", "total_s", "share", "mfu", "peak", "model_flops", "executed_flops", "traffic_bytes", "compute_s", "memory_s", "special_function_s", "launch_s", "padding_s", "wave_s", "alignment_s", "kernel", "tile_count", "wave_count", "refusal")
     NAME_FIELD_NUMBER: _ClassVar[int]
     LAYER_FIELD_NUMBER: _ClassVar[int]
     PART_FIELD_NUMBER: _ClassVar[int]
@@ -87,8 +93,10 @@ class Operator(_message.Message):
     TOTAL_S_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
     MFU_FIELD_NUMBER: _ClassVar[int]
+    PEAK_FIELD_NUMBER: _ClassVar[int]
     MODEL_FLOPS_FIELD_NUMBER: _ClassVar[int]
-    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    EXECUTED_FLOPS_FIELD_NUMBER: _ClassVar[int]
+    TRAFFIC_BYTES_FIELD_NUMBER: _ClassVar[int]
     COMPUTE_S_FIELD_NUMBER: _ClassVar[int]
     MEMORY_S_FIELD_NUMBER: _ClassVar[int]
     SPECIAL_FUNCTION_S_FIELD_NUMBER: _ClassVar[int]
@@ -100,7 +108,6 @@ class Operator(_message.Message):
     TILE_COUNT_FIELD_NUMBER: _ClassVar[int]
     WAVE_COUNT_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
-    PEAK_FIELD_NUMBER: _ClassVar[int]
     name: str
     layer: str
     part: str
@@ -114,8 +121,10 @@ class Operator(_message.Message):
     total_s: float
     share: float
     mfu: float
+    peak: _prediction_pb2.Peak
     model_flops: float
-    memory_bytes: float
+    executed_flops: float
+    traffic_bytes: float
     compute_s: float
     memory_s: float
     special_function_s: float
@@ -127,8 +136,7 @@ class Operator(_message.Message):
     tile_count: float
     wave_count: float
     refusal: str
-    peak: _prediction_pb2.Peak
-    def __init__(self, name: _Optional[str] = ..., layer: _Optional[str] = ..., part: _Optional[str] = ..., direction: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., count: _Optional[float] = ..., kernel_count: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., total_s: _Optional[float] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., model_flops: _Optional[float] = ..., memory_bytes: _Optional[float] = ..., compute_s: _Optional[float] = ..., memory_s: _Optional[float] = ..., special_function_s: _Optional[float] = ..., launch_s: _Optional[float] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., kernel: _Optional[str] = ..., tile_count: _Optional[float] = ..., wave_count: _Optional[float] = ..., refusal: _Optional[str] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., layer: _Optional[str] = ..., part: _Optional[str] = ..., direction: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., count: _Optional[float] = ..., kernel_count: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., total_s: _Optional[float] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., compute_s: _Optional[float] = ..., memory_s: _Optional[float] = ..., special_function_s: _Optional[float] = ..., launch_s: _Optional[float] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., kernel: _Optional[str] = ..., tile_count: _Optional[float] = ..., wave_count: _Optional[float] = ..., refusal: _Optional[str] = ...) -> None: ...
 
 class Memory(_message.Message):
     __slots__ = ("total_bytes", "capacity_bytes", "fits", "free_bytes", "peak_moment", "parts", "kv_cache_bytes_per_token")

@@ -1,0 +1,91 @@
+"""tilewise mfu: a measured rate as an MFU with a named peak and convention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from tilewise.client.cli.explain import entries
+from tilewise.client.cli.options import asking, option, write
+from tilewise.client.cli.predict import workload_of, workload_options
+from tilewise.client.cli.texts import read_model
+from tilewise.client.client import TilewiseClient
+from tilewise.hwdb import sku
+from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.mfu import Utilisation, rate, utilisation
+from tilewise.hwdb.precision import FORMATS, NAMES
+from tilewise.v1.advisor_service_pb2 import DETAIL_LAYERS, PredictRequest
+from tilewise.v1.prediction_pb2 import Peak
+
+CONVENTIONS = {"causal": "model_flops", "full": "full_attention_flops", "palm": "palm_flops"}  # fields of Step
+
+
+@click.command()
+@click.argument("config", type=click.Path(allow_dash=True), required=False)
+@option("--gpu", required=True, metavar="SKU", help="GPU; see `tilewise gpus list`.")
+@click.option("--tflops", type=float, help="Measured rate of one GPU, where FLOPs were counted already.")
+@click.option("--tokens-per-s", type=float, help="Measured rate of the GPUs that share the model CONFIG.")
+@option(
+    "--convention", type=click.Choice(list(CONVENTIONS)), default="causal", show_default=True, help="How FLOPs count."
+)
+@workload_options(phase="train")
+@asking
+def mfu(
+    config: str | None,
+    gpu: str,
+    tflops: float | None,
+    tokens_per_s: float | None,
+    convention: str,
+    server: str | None,
+    form: str,
+    output: str | None,
+    **chosen: Any,
+) -> None:
+    """Turn a measured rate into an MFU.
+
+    Either --tflops alone, or CONFIG with --tokens-per-s and the workload that was measured.
+    """
+    if (tflops is None) == (tokens_per_s is None) or (config is None) != (tokens_per_s is None):
+        raise click.UsageError("give --tflops, or CONFIG with --tokens-per-s")
+    with TilewiseClient(server) as client:
+        if config is None:
+            peak, counted = peak_of(client, gpu, chosen["precision"] or "bf16"), ""
+            achieved = 1e12 * (tflops or 0)
+        else:
+            asked = PredictRequest(
+                model=read_model(config), workload=workload_of(chosen), gpu=gpu, detail=DETAIL_LAYERS
+            )
+            step = client.predict(asked).step
+            peak, counted = step.peak, convention
+            achieved = rate(tokens_per_s or 0, getattr(step, CONVENTIONS[convention]) / step.token_count)
+    write(rendered(utilisation(achieved, sku_peak(gpu, peak)), peak, counted, form), output)
+
+
+def sku_peak(gpu: str, peak: Peak) -> sku.Peak:
+    return sku.Peak(
+        gpu, peak.key, peak.flops_per_s, peak.clock_hz, peak.highest_clock_hz, peak.source, peak.mark, peak.kind
+    )
+
+
+def peak_of(client: TilewiseClient, gpu: str, precision: str) -> Peak:
+    """The dense peak of a number format. Raises NotAvailable, naming the formats that the GPU has."""
+    answer = client.get_gpu(gpu).gpu
+    peaks = {peak.key: peak for peak in answer.peaks}
+    key = FORMATS[NAMES[precision]].peak
+    if key not in peaks:
+        message = f"{answer.sku} has no {precision}; it has {', '.join(peaks)}"
+        raise NotAvailable(message, reason="PRECISION_NOT_AVAILABLE", field="precision")
+    return peaks[key]
+
+
+def rendered(found: Utilisation, peak: Peak, convention: str, form: str) -> str:
+    if form == "json":
+        from tilewise.client.render.data import dumps, peak_data
+
+        rate = {"mfu": found.mfu, "tflops": found.flops_per_s / 1e12, "convention": convention or None}
+        return dumps({**rate, **peak_data(peak, known=True)})
+    lines = [str(found), f"peak: {peak.source}"]
+    if convention:
+        lines.append(f"convention {convention}: {entries()[convention].strip()}")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,173 @@
+"""A Report as a PredictResponse."""
+
+from __future__ import annotations
+
+import math
+
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.sku import Peak as SkuPeak
+from tilewise.hwdb.times import Trust, Wall
+from tilewise.server import report
+from tilewise.server.memory import MemoryReport
+from tilewise.server.messages.enums import TRUSTS, WALLS, number
+from tilewise.server.messages.gpu import gpu_message, peak_message
+from tilewise.server.messages.question import workload_message
+from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
+from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
+
+
+def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
+    """The whole report; operators too where it lists them."""
+    calibration = found.calibration
+    return advisor_service_pb2.PredictResponse(
+        architecture=summary(found),
+        workload=workload_message(found.workload),
+        gpu=gpu_message(gpu),
+        step=step(found.step, calibration),
+        layers=[layer(each, found.step.peak, calibration) for each in found.layers],
+        operators=[operator(each, calibration) for each in found.operators],
+        memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
+        summary=found.headline,
+        database_version=version,
+    )
+
+
+def summary(found: report.Report) -> model_pb2.ModelSummary:
+    arch, parameters = found.architecture, found.parameters
+    return model_pb2.ModelSummary(
+        name=arch.name or arch.model_type,
+        family=arch.family,
+        model_type=arch.model_type,
+        parameter_count=int(parameters.total),
+        active_parameter_count=int(parameters.active),
+        parameter_count_by_part={part: int(size) for part, size in parameters.parts.items()},
+        rank_parameter_count=found.rank_parameters,
+        notes=found.notes,
+    )
+
+
+def step(found: report.Step, calibration: str) -> report_pb2.Step:
+    return report_pb2.Step(
+        prediction=prediction(found.time, found.trust, found.wall, found.distance, calibration),
+        token_count=found.tokens,
+        tokens_per_s=found.tokens_per_s,
+        mfu=found.mfu,
+        hfu=found.hfu,
+        palm_mfu=found.palm_mfu,
+        mbu=found.mbu,
+        peak=peak_message(found.peak),
+        model_flops=found.flops["causal"],
+        full_attention_flops=found.flops["full"],
+        palm_flops=found.flops["palm"],
+        executed_flops=found.executed_flops,
+        traffic_bytes=found.memory_bytes,
+        busy_s=found.busy.time_s,
+        issue_s=found.issue_s,
+        kernel_count=found.launches,
+        walls=walls(found.walls) if found.time else (),
+        regime=found.regime,
+        padding_s=found.padding_s,
+        wave_s=found.wave_s,
+        alignment_s=found.alignment_s,
+        refusal=found.refusal,
+    )
+
+
+def walls(seconds: tuple[float, ...]) -> list[WallShare]:
+    """Time by wall, the largest first."""
+    whole = sum(seconds)
+    shares = [
+        WallShare(wall=WALLS[wall], time_s=time, share=time / whole) for wall, time in enumerate(seconds) if time > 0
+    ]
+    return sorted(shares, key=lambda share: -share.time_s)
+
+
+def prediction(
+    time: report.Interval | None, trust: Trust, wall: Wall, distance: float, calibration: str
+) -> Prediction | None:
+    """A time with its provenance; None where it was refused. A figure of the datasheet rests on no calibration."""
+    if time is None or math.isnan(time.time_s):
+        return None
+    return Prediction(
+        time_s=time.time_s,
+        time_low_s=time.low_s,
+        time_high_s=time.high_s,
+        trust=TRUSTS[trust],
+        calibration=calibration,
+        distance=None if math.isnan(distance) else distance,
+        wall=WALLS[wall],
+    )
+
+
+def layer(found: report.Layer, peak: SkuPeak, calibration: str) -> report_pb2.Layer:
+    time = prediction(found.time, found.trust, found.wall, found.distance, calibration)
+    return report_pb2.Layer(
+        name=found.name,
+        prediction=time,
+        share=found.share if time else 0.0,
+        mfu=found.mfu if time else None,
+        peak=optional_peak(peak if time and found.mfu is not None else None),
+        mbu=found.mbu if time else None,
+        model_flops=found.flops,
+        traffic_bytes=found.memory_bytes,
+        kernel_count=found.launches,
+    )
+
+
+def operator(found: report.Operator, calibration: str) -> report_pb2.Operator:
+    time = None if found.refusal else prediction(found.time, found.trust, found.wall, found.distance, calibration)
+    return report_pb2.Operator(
+        name=found.name,
+        layer=found.layer,
+        part=found.part,
+        direction=found.direction,
+        kind=found.kind,
+        shape=found.shape,
+        precision=number(workload_pb2.Precision, found.precision),
+        count=found.count,
+        kernel_count=found.kernels,
+        prediction=time,
+        total_s=found.total_s if time else 0.0,
+        share=found.share if time else 0.0,
+        mfu=found.mfu if time else None,
+        peak=optional_peak(found.peak if time and found.mfu is not None else None),
+        model_flops=found.flops,
+        executed_flops=found.executed_flops,
+        traffic_bytes=found.memory_bytes,
+        **({name: getattr(found, source) for name, source in WALL_TIMES.items()} if time else {}),
+        kernel=found.kernel,
+        tile_count=found.tiles,
+        wave_count=found.waves,
+        refusal=found.refusal,
+    )
+
+
+WALL_TIMES = {
+    "compute_s": "compute_s",
+    "memory_s": "memory_s",
+    "special_function_s": "special_s",
+    "launch_s": "launch_s",
+    "padding_s": "padding_s",
+    "wave_s": "wave_s",
+    "alignment_s": "alignment_s",
+}
+
+
+def optional_peak(peak: SkuPeak | None) -> Peak | None:
+    return peak_message(peak) if peak is not None else None
+
+
+def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> report_pb2.Memory:
+    parts = [
+        report_pb2.MemoryPart(name=part.name, size_bytes=int(part.size_bytes), peak_bytes=int(part.peak_bytes))
+        for part in found.parts
+    ]
+    return report_pb2.Memory(
+        total_bytes=int(found.total_bytes),
+        capacity_bytes=int(capacity_bytes),
+        fits=fits,
+        free_bytes=int(found.free_bytes(capacity_bytes)),
+        peak_moment=found.peak_moment,
+        parts=parts,
+        kv_cache_bytes_per_token=int(found.kv_cache_bytes_per_token),
+    )

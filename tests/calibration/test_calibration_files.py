@@ -1,0 +1,80 @@
+"""The folder of a calibration: what it holds, and that it cannot change unseen."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewise.calibration.seal import seal
+from tilewise.hwdb.calibration import Calibration, held_out
+from tilewise.hwdb.errors import InvalidInput, NotFound
+
+Make = Callable[..., Calibration]
+
+
+def test_a_sealed_run_is_found_under_the_hash_of_its_content(make: Make) -> None:
+    calibration = make("a")
+    assert calibration.id == f"2026-11-28-{calibration.content_sha256()[:8]}"
+    assert calibration.folder.name == calibration.id
+
+
+def test_the_same_points_give_the_same_id_and_others_another(make: Make) -> None:
+    assert make("a").id == make("b").id
+    assert make("c", scale=1.01).id != make("d").id
+
+
+def test_any_changed_byte_changes_the_hash(make: Make) -> None:
+    calibration = make("a")
+    path = calibration.folder / "measurements" / "gemm.csv"
+    path.write_text(path.read_text().replace("burst", "bursT", 1))
+    assert Calibration.open(calibration.folder).content_sha256() != calibration.card["content_sha256"]
+
+
+def test_columns_come_typed_with_kernel_names_and_held_out_shapes(make: Make) -> None:
+    gemm = make("a", kernel="nvjet").measurements("gemm")
+    assert gemm["m"].dtype == np.int64
+    assert gemm["time_us"].dtype == np.float64
+    assert set(gemm["kernel"]) == {"nvjet"}
+    assert 0.1 < gemm["held"].mean() < 0.3
+
+
+def test_shapes_that_were_only_named_are_in_the_census(make: Make) -> None:
+    census = make("a").measurements("census")
+    assert list(zip(census["kind"], census["m"], census["kernel"], strict=True)) == [("wgrad", 8, "other")]
+
+
+def test_rows_are_sorted_by_key_so_that_a_diff_shows_what_changed(make: Make) -> None:
+    gemm = make("a").measurements("gemm")
+    keys = list(zip(gemm["m"], gemm["n"], gemm["k"], strict=True))
+    assert keys == sorted(keys)
+
+
+def test_holding_out_is_the_same_on_every_machine() -> None:
+    found = held_out([f"fwd/bf16/{m}/4096/4096" for m in range(12)])
+    assert found.tolist() == [held_out([f"fwd/bf16/{m}/4096/4096"])[0] for m in range(12)]
+    assert np.flatnonzero(held_out([str(i) for i in range(40)])).tolist() == EXPECTED
+
+
+EXPECTED = [11, 13, 14, 20, 33, 37, 39]  # fixed: a change would leak held-out shapes of committed calibrations
+
+
+def test_a_family_that_was_not_measured_is_named(make: Make) -> None:
+    with pytest.raises(NotFound, match="measured no attention"):
+        make("a").measurements("attention")
+
+
+def test_a_folder_without_card_or_with_another_schema_is_refused(make: Make, tmp_path: Path) -> None:
+    with pytest.raises(NotFound, match=r"card.json is missing"):
+        Calibration.open(tmp_path)
+    folder = make("a").folder
+    card = json.loads((folder / "card.json").read_text())
+    (folder / "card.json").write_text(json.dumps({**card, "schema": 99}))
+    with pytest.raises(InvalidInput, match="schema 99"):
+        Calibration.open(folder)
+
+
+def test_a_run_without_points_makes_no_calibration(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="holds no points"):
+        seal(tmp_path, tmp_path)

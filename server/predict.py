@@ -44,8 +44,8 @@ class Sums:
     high_s: Floats
 
 
-def predict(gpu: Gpu, arch: Architecture, workload: Workload) -> Report:
-    """Predict one step of `arch` under `workload` on one GPU of `gpu`'s kind.
+def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
+    """Predict one step of `arch` under `workload` on one GPU of `gpu`'s kind; `detailed`: with every operator.
 
     A row that no model answers makes the step's time None, with the reason. Raises InvalidInput (workload and
     architecture do not fit together), NotAvailable (precision), and TilewiseError UTILIZATION_ABOVE_100 where a
@@ -71,7 +71,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload) -> Report:
         rank_parameters=int(rank_parameters(arch, workload.tensor_parallel)),
         step=step,
         layers=parts,
-        operators=operators(gpu, table, times, launched),
+        operators=operators(gpu, table, times, launched) if detailed else (),
         memory=resident,
         memory_capacity_bytes=capacity,
         fits=bool(resident.total_bytes <= capacity),

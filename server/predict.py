@@ -24,11 +24,8 @@ from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
 from tilewise.server.report import Interval, Report, Step, StepTable
-from tilewise.server.summary import headline, layers, operators, regime
+from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
-
-SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured
-
 
 @dataclass(frozen=True, slots=True)
 class Sums:

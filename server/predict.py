@@ -27,6 +27,7 @@ from tilewise.server.report import Interval, Report, Step, StepTable
 from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
 
+
 @dataclass(frozen=True, slots=True)
 class Sums:
     """Totals of a table, one entry a candidate shape."""

@@ -219,7 +219,7 @@ def _tokens(draw: random.Random, least: int = 1) -> int:
     """Rows of activations: mostly round numbers, some uneven, some odd."""
     pick = draw.random()
     if pick < 0.60:
-        return draw.choice([m for m in ROUND_M if m >= least])
+        return int(draw.choice([m for m in ROUND_M if m >= least]))
     if pick < 0.82:
         return draw.choice([m for m in UNEVEN_M if m >= least])
     return _log_uniform(draw, least, 16384)

@@ -1,6 +1,6 @@
 """How long the command line and the service take: the median of ten, on whatever machine this runs on.
 
-    python scripts/bench_speed.py
+python scripts/bench_speed.py
 """
 
 import statistics

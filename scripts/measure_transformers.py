@@ -24,32 +24,108 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 # Public shape facts of released models; none of them is among the referee's.
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama-3.2-1b": ("llama", {"hidden_size": 2048, "intermediate_size": 8192, "num_attention_heads": 32,
-                               "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 128256,
-                               "tie_word_embeddings": True}),
-    "qwen3-8b": ("qwen3", {"hidden_size": 4096, "intermediate_size": 12288, "num_attention_heads": 32,
-                           "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}),
-    "mistral-nemo": ("mistral", {"hidden_size": 5120, "intermediate_size": 14336, "num_attention_heads": 32,
-                                 "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072,
-                                 "sliding_window": None}),
-    "starcoder2-3b": ("starcoder2", {"hidden_size": 3072, "intermediate_size": 12288, "num_attention_heads": 24,
-                                     "num_key_value_heads": 2, "vocab_size": 49152, "sliding_window": None}),
-    "gpt2-xl-50257": ("gpt2", {"n_embd": 1600, "n_head": 25, "vocab_size": 50257, "n_positions": 32768,
-                               "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}),
-    "gemma-2b": ("gemma", {"hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8,
-                           "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 256000}),
-    "qwen3-30b-a3b": ("qwen3_moe", {"hidden_size": 2048, "intermediate_size": 6144, "moe_intermediate_size": 768,
-                                    "num_attention_heads": 32, "num_key_value_heads": 4, "head_dim": 128,
-                                    "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936}),
-    "olmo2-7b": ("olmo2", {"hidden_size": 4096, "intermediate_size": 11008, "num_attention_heads": 32,
-                           "num_key_value_heads": 32, "vocab_size": 100352}),
+    "llama-3.2-1b": (
+        "llama",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 8192,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 64,
+            "vocab_size": 128256,
+            "tie_word_embeddings": True,
+        },
+    ),
+    "qwen3-8b": (
+        "qwen3",
+        {
+            "hidden_size": 4096,
+            "intermediate_size": 12288,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 151936,
+        },
+    ),
+    "mistral-nemo": (
+        "mistral",
+        {
+            "hidden_size": 5120,
+            "intermediate_size": 14336,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 8,
+            "head_dim": 128,
+            "vocab_size": 131072,
+            "sliding_window": None,
+        },
+    ),
+    "starcoder2-3b": (
+        "starcoder2",
+        {
+            "hidden_size": 3072,
+            "intermediate_size": 12288,
+            "num_attention_heads": 24,
+            "num_key_value_heads": 2,
+            "vocab_size": 49152,
+            "sliding_window": None,
+        },
+    ),
+    "gpt2-xl-50257": (
+        "gpt2",
+        {
+            "n_embd": 1600,
+            "n_head": 25,
+            "vocab_size": 50257,
+            "n_positions": 32768,
+            "attn_pdrop": 0.0,
+            "resid_pdrop": 0.0,
+            "embd_pdrop": 0.0,
+        },
+    ),
+    "gemma-2b": (
+        "gemma",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 16384,
+            "num_attention_heads": 8,
+            "num_key_value_heads": 1,
+            "head_dim": 256,
+            "vocab_size": 256000,
+        },
+    ),
+    "qwen3-30b-a3b": (
+        "qwen3_moe",
+        {
+            "hidden_size": 2048,
+            "intermediate_size": 6144,
+            "moe_intermediate_size": 768,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 4,
+            "head_dim": 128,
+            "num_experts": 128,
+            "num_experts_per_tok": 8,
+            "vocab_size": 151936,
+        },
+    ),
+    "olmo2-7b": (
+        "olmo2",
+        {
+            "hidden_size": 4096,
+            "intermediate_size": 11008,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 32,
+            "vocab_size": 100352,
+        },
+    ),
 }
 SHAPES = ((1, 2048), (1, 4096), (4, 2048), (2, 512))
 DEPTHS = (2, 4)
 
 
 def build(model_type: str, sizes: dict[str, Any], layers: int) -> tuple[Any, Any]:
-    depth = {"n_layer": layers} if model_type == "gpt2" else {"num_hidden_layers": layers, "max_position_embeddings": 32768}
+    depth = (
+        {"n_layer": layers} if model_type == "gpt2" else {"num_hidden_layers": layers, "max_position_embeddings": 32768}
+    )
     config = AutoConfig.for_model(model_type, use_cache=False, **depth, **sizes)
     with torch.device("cuda"):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
@@ -110,8 +186,12 @@ def measure_memory(model: Any, vocabulary: int, batch: int, sequence: int) -> li
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
     parameters = sum(p.numel() for p in model.parameters())
-    return [parameters, f"{forward_backward:.1f}", f"{torch.cuda.max_memory_allocated() / mib:.1f}",
-            f"{torch.cuda.memory_allocated() / mib:.1f}"]
+    return [
+        parameters,
+        f"{forward_backward:.1f}",
+        f"{torch.cuda.max_memory_allocated() / mib:.1f}",
+        f"{torch.cuda.memory_allocated() / mib:.1f}",
+    ]
 
 
 def run(name: str, options: argparse.Namespace, tables: dict[str, Any]) -> None:
@@ -133,11 +213,25 @@ def run(name: str, options: argparse.Namespace, tables: dict[str, Any]) -> None:
                 wall, spread = wall_ms(call)
                 kernels = kernels_of(call)
                 busy = sum(us for _, us in kernels) / 1e3
-                tables["steps"].writerow([name, mode, phase, batch, sequence, layers, f"{wall:.4f}", f"{spread:.3f}",
-                                          f"{busy:.4f}", len(kernels)])
+                tables["steps"].writerow(
+                    [
+                        name,
+                        mode,
+                        phase,
+                        batch,
+                        sequence,
+                        layers,
+                        f"{wall:.4f}",
+                        f"{spread:.3f}",
+                        f"{busy:.4f}",
+                        len(kernels),
+                    ]
+                )
                 if layers == 2 and (batch, sequence) == (1, 4096):
                     for index, (kernel, us) in enumerate(kernels):
-                        tables["kernels"].writerow([name, mode, phase, batch, sequence, layers, index, kernel[:160], f"{us:.2f}"])
+                        tables["kernels"].writerow(
+                            [name, mode, phase, batch, sequence, layers, index, kernel[:160], f"{us:.2f}"]
+                        )
         del model, runnable
         torch.cuda.empty_cache()
     torch._dynamo.reset()
@@ -167,7 +261,7 @@ def main() -> None:
     for name in options.only.split(","):
         try:
             run(name, options, tables)
-        except Exception as error:  # one model must not lose the others' rows
+        except Exception as error:  # noqa: BLE001 - one model must not lose the others' rows
             print(f"{name}: {str(error)[:200]}", flush=True)
             torch.cuda.empty_cache()
         for file in files:

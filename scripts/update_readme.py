@@ -33,10 +33,14 @@ def transcript(match: re.Match[str]) -> str:
 
 
 def output(arguments: list[str]) -> str:
-    """What a command prints to standard output."""
+    """What a command prints to standard output; it must succeed."""
     printed = io.StringIO()
-    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed), contextlib.suppress(SystemExit):
-        tilewise(arguments)
+    with contextlib.chdir(ROOT), contextlib.redirect_stdout(printed):
+        try:
+            tilewise(arguments)
+        except SystemExit as end:
+            if end.code:
+                raise
     return printed.getvalue()
 
 

@@ -20,13 +20,12 @@ from tilewise.server.architecture.model import Architecture
 from tilewise.server.memory import memory
 from tilewise.server.operators import walk
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
+from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
 from tilewise.server.report import Interval, Report, Step, StepTable
-from tilewise.server.summary import headline, layers, operators, regime
+from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
-
-SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
         memory_capacity_bytes=capacity,
         fits=bool(resident.total_bytes <= capacity),
         headline=headline(arch, workload, gpu, step, parts, resident),
-        notes=(*arch.notes, *notes(arch, workload.tensor_parallel)),
+        notes=(*arch.notes, *notes(arch, workload.tensor_parallel), *padding_notes(arch, workload.tokens)),
         table=table,
         times=times,
     )
@@ -108,7 +107,8 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
-TWO_WAVES = 2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+# cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+TWO_WAVES = 2
 
 
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
@@ -124,7 +124,8 @@ def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
     waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
-    return table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    launched: Floats = table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    return launched
 
 
 def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
@@ -222,5 +223,7 @@ def _refusal(table: OperatorTable, times: Times) -> str:
 def _check_utilisation(mfu: Floats, peak: Peak) -> None:
     worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
     if worst > 1:
-        message = f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        message = (
+            f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        )
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -141,7 +141,8 @@ def required(value: str, field: str) -> str:
 
 def resource(name: str, *collections: str, field: str = "name") -> list[str]:
     """The ids in a resource name: resource("gpus/x/calibrations/y", "gpus/", "/calibrations/") is ["x", "y"]."""
-    rest, ids = name, []
+    rest = name
+    ids: list[str] = []
     for collection in reversed(collections):
         head, separator, id = rest.rpartition(collection)
         if not separator or not id or (collection == collections[0] and head):

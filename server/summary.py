@@ -21,7 +21,7 @@ REGIMES = {
     Wall.LAUNCH: "overhead",
     Wall.COMMUNICATION: "communication",
 }
-SHARED = 0.5  # as in server/predict.py
+SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured (server/predict.py)
 
 
 def regime(walls: tuple[float, ...]) -> str:
@@ -41,6 +41,7 @@ class Groups:
         self.low = self.time - self.spread(times.time_s - times.low_s)
         self.high = self.time + self.spread(times.high_s - times.time_s)
         self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
+        self.multiplies = np.bincount(group, table.kind <= _ATTENTION, size) > 0
         self.moved = self.sum(table.bytes_read + table.bytes_written)
         self.launches = self.sum(launched)
         code = group * len(Wall) + times.wall
@@ -52,7 +53,8 @@ class Groups:
         np.fmax.at(self.distance, group, times.distance)
 
     def sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, self.count * values, self.size)
+        sums: Floats = np.bincount(self.group, self.count * values, self.size).astype(float, copy=False)
+        return sums
 
     def spread(self, half: Floats) -> Floats:
         squares = np.bincount(self.group, (self.count * half) ** 2, self.size)

@@ -26,7 +26,9 @@ CONVENTIONS = {"causal": "model_flops", "full": "full_attention_flops", "palm": 
 @option("--gpu", required=True, metavar="SKU", help="GPU; see `tilewise gpus list`.")
 @click.option("--tflops", type=float, help="Measured rate of one GPU, where FLOPs were counted already.")
 @click.option("--tokens-per-s", type=float, help="Measured rate of the GPUs that share the model CONFIG.")
-@option("--convention", type=click.Choice(list(CONVENTIONS)), default="causal", show_default=True, help="How FLOPs count.")
+@option(
+    "--convention", type=click.Choice(list(CONVENTIONS)), default="causal", show_default=True, help="How FLOPs count."
+)
 @workload_options(phase="train")
 @asking
 def mfu(
@@ -51,7 +53,9 @@ def mfu(
             peak, counted = peak_of(client, gpu, chosen["precision"] or "bf16"), ""
             achieved = 1e12 * (tflops or 0)
         else:
-            asked = PredictRequest(model=read_model(config), workload=workload_of(chosen), gpu=gpu, detail=DETAIL_LAYERS)
+            asked = PredictRequest(
+                model=read_model(config), workload=workload_of(chosen), gpu=gpu, detail=DETAIL_LAYERS
+            )
             step = client.predict(asked).step
             peak, counted = step.peak, convention
             achieved = rate(tokens_per_s or 0, getattr(step, CONVENTIONS[convention]) / step.token_count)

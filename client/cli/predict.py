@@ -38,12 +38,20 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
         option("--precision", type=click.Choice(words(work.Precision)), help="Format of the GEMMs; unset: bf16."),
         option("--mode", type=click.Choice(words(work.Mode)), help="How kernels are launched; unset: eager."),
         option("--tp", "tensor_parallel", type=int, help="GPUs that share every layer; unset: 1."),
-        option("--recompute", type=click.Choice(words(work.Recompute)), help="Activations computed twice; unset: none."),
+        option(
+            "--recompute", type=click.Choice(words(work.Recompute)), help="Activations computed twice; unset: none."
+        ),
         option("--optimizer", type=click.Choice(words(work.Optimizer)), help="Unset: adamw in train, else none."),
         option("--state", type=click.Choice(words(work.State)), help="Unset: sustained in train, else burst."),
-        option("--logits", type=click.Choice(words(work.Logits)), help="Positions of the lm_head; unset: last, all in train."),
+        option(
+            "--logits",
+            type=click.Choice(words(work.Logits)),
+            help="Positions of the lm_head; unset: last, all in train.",
+        ),
         option("--attention-backend", type=click.Choice(words(work.AttentionBackend)), help="Unset: auto."),
-        option("--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."),
+        option(
+            "--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."
+        ),
     )
 
     def add(command: Command) -> Command:

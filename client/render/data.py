@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
+from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 
@@ -52,7 +52,7 @@ def peak_data(peak: Peak, known: bool) -> dict[str, Any]:
     return values if known else dict.fromkeys(values)
 
 
-def field_data(message: Message, field: FieldDescriptor) -> Any:
+def field_data(message: Message, field: Any) -> Any:
     value = getattr(message, field.name)
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return {key: value[key] for key in sorted(value)}
@@ -63,7 +63,7 @@ def field_data(message: Message, field: FieldDescriptor) -> Any:
     return single(field, value)
 
 
-def single(field: FieldDescriptor, value: Any) -> Any:
+def single(field: Any, value: Any) -> Any:
     if isinstance(value, Struct):
         return struct_data(value)
     if isinstance(value, Message):

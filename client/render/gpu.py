@@ -65,4 +65,8 @@ def calibration_lines(calibrations: list[Calibration]) -> str:
 
 
 def errors(calibration: Calibration) -> str:
-    return ", ".join(f"{error.family} {percent(error.mean_absolute_error)}" for error in calibration.held_out_errors if error.group == "all")
+    return ", ".join(
+        f"{error.family} {percent(error.mean_absolute_error)}"
+        for error in calibration.held_out_errors
+        if error.group == "all"
+    )

@@ -63,7 +63,9 @@ def step_lines(answer: PredictResponse) -> str:
         "walls     " + ", ".join(f"{wall(each.wall)} {percent(each.share)}" for each in step.walls),
     ]
     if answer.workload.phase == Phase.PHASE_TRAIN:
-        counted = f"{percent(step.hfu)} with recompute and padding (HFU), {percent(step.palm_mfu)} as the PaLM paper counts"
+        counted = (
+            f"{percent(step.hfu)} with recompute and padding (HFU), {percent(step.palm_mfu)} as the PaLM paper counts"
+        )
         lines.insert(2, f"          {counted}")
     return "\n".join(lines)
 
@@ -72,7 +74,7 @@ def peak(peak: Peak) -> str:
     return f"{si(peak.flops_per_s, 'FLOPS')} {peak.kind} {peak.key} at {si(peak.clock_hz, 'Hz')}"
 
 
-def wall(number: Wall.ValueType) -> str:
+def wall(number: int) -> str:
     return word(Wall.DESCRIPTOR, number).replace("_", " ")
 
 
@@ -117,7 +119,10 @@ def memory_lines(memory: Memory) -> str:
     alive = sorted((part for part in memory.parts if part.peak_bytes), key=lambda part: -part.peak_bytes)
     lines = [
         f"memory    {gib(memory.total_bytes)} of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}",
-        "          " + ", ".join(f"{part.name.replace('_', ' ')} {gib(part.peak_bytes)}" for part in alive if part.peak_bytes >= 2**20),
+        "          "
+        + ", ".join(
+            f"{part.name.replace('_', ' ')} {gib(part.peak_bytes)}" for part in alive if part.peak_bytes >= 2**20
+        ),
     ]
     if memory.kv_cache_bytes_per_token:
         lines.append(f"          KV cache {memory.kv_cache_bytes_per_token} bytes a token")

@@ -69,7 +69,9 @@ def _cycles_per_step(p: Problem, choice: Choice, sku: Sku) -> NDArray[np.float32
     for algorithm, share in OLD_TENSOR_RATE.items():
         rate = np.where(choice.algorithm == algorithm, rate * np.float32(share), rate)
     matrix = 2 * choice.tile_n * choice.tile_m * (STEP_BYTES / p.element) / rate
-    return np.maximum(matrix, (choice.tile_n + choice.tile_m) * np.float32(STEP_BYTES / SHARED_BYTES_PER_CLOCK))
+    operands = (choice.tile_n + choice.tile_m) * np.float32(STEP_BYTES / SHARED_BYTES_PER_CLOCK)
+    slower: NDArray[np.float32] = np.maximum(matrix, operands)
+    return slower
 
 
 def _flops_per_clock(sku: Sku) -> NDArray[np.float32]:
@@ -131,7 +133,9 @@ PRECISIONS = {
 }  # fmt: skip
 
 
-def fit_model(measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120) -> GemmModel:
+def fit_model(
+    measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120
+) -> GemmModel:
     """Fit to burst points (columns kind, dtype, m, n, k, time_us, held, state, clock_mhz) and the harvested choices."""
     choice = gemm_choice.fit(harvest, sku.sm_count)
     burst = np.array([state == "burst" for state in measurements["state"]]) & np.isfinite(measurements["time_us"])

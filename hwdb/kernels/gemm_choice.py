@@ -62,14 +62,17 @@ def problem(m: Any, n: Any, k: Any, groups: Any, layout: Ints, precision: Ints) 
 def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
     """Largest power of two that divides a size in bytes, at most 256."""
     whole = size_bytes.astype(np.int64)
-    return np.minimum(whole & -whole, 256).astype(np.float32)
+    power: NDArray[np.float32] = np.minimum(whole & -whole, 256).astype(np.float32)
+    return power
 
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
     """Shape (rows, inputs)."""
     columns = [np.log2(p.m), np.log2(p.n), np.log2(p.k), np.log2(p.alignment), np.log2(p.groups)]
     columns += [(p.layout == layout).astype(np.float32) for layout in Layout]
-    columns += [(p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)]
+    columns += [
+        (p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
+    ]
     sizes = {*STEPS, *(size for tile in TILES for size in tile)}
     over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}
     over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}
@@ -178,4 +181,5 @@ def accuracy(model: ChoiceModel, harvest: Mapping[str, NDArray[Any]], sms: int) 
     )
     choice = model.choose(p, sms)
     same = (choice.tile_n == harvest["tile_n"]) & (choice.tile_m == harvest["tile_m"])
-    return same.astype(np.float64)
+    agreed: NDArray[np.float64] = same.astype(np.float64)
+    return agreed

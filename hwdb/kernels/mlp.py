@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,10 @@ class Mlp:
             return np.asarray(arrays[f"{prefix}.{name}"], np.float32)
 
         return cls(
-            get("mean"), get("scale"), tuple(get(f"w{i}") for i in range(count)), tuple(get(f"b{i}") for i in range(count))
+            get("mean"),
+            get("scale"),
+            tuple(get(f"w{i}") for i in range(count)),
+            tuple(get(f"b{i}") for i in range(count)),
         )
 
 
@@ -103,9 +107,7 @@ def train(
     x = np.asarray((x - mean) * scale, np.float32)
     w = np.ones(len(x), np.float32) if weights is None else np.asarray(weights, np.float32)
     sizes = (x.shape[1], *plan.hidden, outputs)
-    layers = [
-        np.asarray(draw.normal(0, np.sqrt(2 / a), (a, b)), np.float32) for a, b in zip(sizes, sizes[1:], strict=False)
-    ]
+    layers = [np.asarray(draw.normal(0, np.sqrt(2 / a), (a, b)), np.float32) for a, b in pairwise(sizes)]
     layers[-1] *= 0.1
     biases = [np.zeros(b, np.float32) for b in sizes[1:]]
     adam = _Adam([*layers, *biases])

@@ -114,7 +114,9 @@ def fit(
     draft = Regression(fitted, np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)), grid, origin, limit)
     predicted_s = rows.base_s * np.exp(draft.residual(rows.features))
     error = np.abs(np.log(measured_s / predicted_s))
-    margins = _margins(error[held], rows.family[held], np.searchsorted(BAND_EDGES_S, predicted_s[held]), draft.margins.shape)
+    margins = _margins(
+        error[held], rows.family[held], np.searchsorted(BAND_EDGES_S, predicted_s[held]), draft.margins.shape
+    )
     return Regression(fitted, margins, grid, origin, limit)
 
 

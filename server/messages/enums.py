@@ -14,7 +14,9 @@ def word(enum: Any, number: int, field: str) -> str:
     """PHASE_TRAIN -> "train"; "" for unspecified. Raises InvalidInput for a number that the enum lacks."""
     known = enum.DESCRIPTOR.values_by_number
     if number not in known:
-        raise InvalidInput(f"{field} {number} is no value of {enum.DESCRIPTOR.name}", reason="INVALID_WORKLOAD", field=field)
+        raise InvalidInput(
+            f"{field} {number} is no value of {enum.DESCRIPTOR.name}", reason="INVALID_WORKLOAD", field=field
+        )
     name: str = known[number].name
     return name.removeprefix(prefix(enum)).lower() if number else ""
 

@@ -34,7 +34,9 @@ def text_of(model: model_pb2.Model) -> str:
 def workload_of(message: workload_pb2.Workload) -> Workload:
     """The Workload of a message; what it leaves unset is left to Workload's own defaults."""
     if not message.phase:
-        raise InvalidInput("phase is required: train, prefill or decode", reason="FIELD_REQUIRED", field="workload.phase")
+        raise InvalidInput(
+            "phase is required: train, prefill or decode", reason="FIELD_REQUIRED", field="workload.phase"
+        )
     words = {name: word(enum, getattr(message, name), f"workload.{name}") for name, enum in ENUMS.items()}
     sizes = {name: getattr(message, name) for name in SIZES}
     given: dict[str, Any] = {name: value for name, value in {**words, **sizes}.items() if value}

@@ -76,7 +76,9 @@ def step(found: report.Step, calibration: str) -> report_pb2.Step:
 def walls(seconds: tuple[float, ...]) -> list[WallShare]:
     """Time by wall, the largest first."""
     whole = sum(seconds)
-    shares = [WallShare(wall=WALLS[wall], time_s=time, share=time / whole) for wall, time in enumerate(seconds) if time > 0]
+    shares = [
+        WallShare(wall=WALLS[wall], time_s=time, share=time / whole) for wall, time in enumerate(seconds) if time > 0
+    ]
     return sorted(shares, key=lambda share: -share.time_s)
 
 

@@ -32,7 +32,11 @@ def step_messages(
     version: str,
 ) -> list[PredictResponse]:
     """The answers of `count` candidates, in their order."""
-    shared = {"workload": workload_message(workload), "gpu": gpu_message(gpu), "database_version": version}
+    shared: dict[str, Any] = {
+        "workload": workload_message(workload),
+        "gpu": gpu_message(gpu),
+        "database_version": version,
+    }
     summaries = summary_messages(architecture, parameters, count)
     memories = memory_messages(table, gpu, count)
     steps = step_rows(table, workload, gpu.calibration.id if gpu.calibration else "", count)
@@ -88,14 +92,18 @@ def prediction_rows(table: StepTable, calibration: str, count: int) -> Iterator[
     names = ("time_s", "low_s", "high_s", "trust", "distance", "wall", "refusal")
     columns = (column(getattr(table, name), count) for name in names)
     for time, low, high, trust, distance, wall, refusal in zip(*columns, strict=True):
-        yield None if refusal >= 0 else Prediction(
-            time_s=time,
-            time_low_s=low,
-            time_high_s=high,
-            trust=TRUSTS[trust],
-            calibration=calibration,
-            distance=None if math.isnan(distance) else distance,
-            wall=WALLS[wall],
+        yield (
+            None
+            if refusal >= 0
+            else Prediction(
+                time_s=time,
+                time_low_s=low,
+                time_high_s=high,
+                trust=TRUSTS[trust],
+                calibration=calibration,
+                distance=None if math.isnan(distance) else distance,
+                wall=WALLS[wall],
+            )
         )
 
 

@@ -9,15 +9,16 @@ import numpy as np
 from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
 from tilewise.server.operators.attention import attend
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
 from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.linear import accumulate, norm, operation, project
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur
-from tilewise.server.operators.sequences import RESIDUAL
+from tilewise.server.operators.sequences import RESIDUAL, SCALE
 from tilewise.server.operators.sharding import check
 from tilewise.server.operators.variants import Variant, variant
 from tilewise.server.workload import Workload
@@ -46,7 +47,7 @@ def walk(arch: Architecture, workload: Workload) -> Emitter:
             _stack(e, plan, stack, style, hidden_tokens, source)
         source = length if not (plan.decode and encoder) else plan.context
     with e.scope(layer="lm_head"):
-        head(e, plan, arch, hidden_tokens)
+        head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
     optimize(e, plan, rank_parameters(arch, plan.tp))
     return e
@@ -62,7 +63,7 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
         _block(e, plan, stack, block, style, tokens, source)
     for n in stack.norms:
         with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
-            norm(e, plan, n, tokens, variant=style.norm if n.kind == "rms" else "")
+            norm(e, plan, n, tokens, style)
     for linear in stack.projector:
         with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
             project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
@@ -93,14 +94,14 @@ def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
         project(e, plan, (linear,), tokens)
     for mixer in block.mixers:
         if isinstance(mixer, Recurrent):
-            recur(e, plan, mixer, tokens)
+            recur(e, plan, mixer, style, tokens)
         else:
             attend(e, plan, mixer, style, tokens, source)
     if isinstance(block.feed_forward, Experts):
         mixture(e, plan, block.feed_forward, style, tokens)
     elif block.feed_forward is not None:
-        feed_forward(e, plan, block.feed_forward, tokens, input_saved=block.parallel and len(block.norms) == 1)
-    _residuals(e, plan, block, tokens, stack.hidden)
+        feed_forward(e, plan, block.feed_forward, style, tokens, input_saved=block.parallel and len(block.norms) == 1)
+    _residuals(e, plan, block, style, tokens, stack.hidden)
 
 
 def _norms(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number) -> None:
@@ -110,9 +111,8 @@ def _norms(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number)
         groups.setdefault((n.kind, n.weight, n.bias, id(n.width)), []).append(n)
     for alike in groups.values():
         first = alike[0] if len(alike) == 1 else _named(alike)
-        kind = style.norm if first.kind == "rms" and first.weight else ""
         shared = block.parallel and first.kind == "layer"  # both keep the one stream they read
-        norm(e, plan, first, tokens, variant=kind, repeat=len(alike), saves=1 if shared else len(alike))
+        norm(e, plan, first, tokens, style, repeat=len(alike), saves=1 if shared else len(alike))
 
 
 def _named(alike: Iterable[Norm]) -> Norm:
@@ -120,10 +120,12 @@ def _named(alike: Iterable[Norm]) -> Norm:
     return Norm(name="norms", width=first.width, kind=first.kind, weight=first.weight, bias=first.bias)
 
 
-def _residuals(e: Emitter, plan: Plan, block: Block, tokens: Number, hidden: Number) -> None:
+def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number, hidden: Number) -> None:
     """Each sub-layer is added to the stream; in the backward its gradient meets the stream's."""
     branches = len(block.mixers) + (block.feed_forward is not None)
     with e.scope(part="residual"):
+        if style.scales_residual and not plan.fused:
+            operation(e, plan, "residual_scale", SCALE, tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
         accumulate(e, plan, tokens, hidden, branches)

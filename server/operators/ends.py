@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from tilewise.server.architecture.model import Architecture, Embedding, Split
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
+from tilewise.server.operators.numbers import Number, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL
+from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -20,8 +21,11 @@ def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
-        table = 4 * plan.sequence * rope_dim
-        e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=9)
+        if some(rope_dim):
+            table = 4 * plan.sequence * rope_dim
+            angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
+            e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
+            e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
@@ -45,7 +49,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     rows = table.rows // plan.tp if table.kind == "token" else table.rows
     whole = rows * table.width * plan.width
     e.memory(table.name, "fill", rows, table.width, 0, whole, direction="backward")
-    if plan.tokens <= ATOMIC_EMBEDDING:
+    if plan.tokens <= ATOMIC_EMBEDDING or plan.fused:
         e.memory(table.name, "embedding_backward", tokens, table.width, 2 * size, size, direction="backward")
         return
     keys = 16 * plan.tokens
@@ -54,7 +58,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     e.save(8 * tokens)
 
 
-def head(e: Emitter, plan: Plan, arch: Architecture, tokens: Number) -> None:
+def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:
     """Final norms and the matrix onto the vocabulary, on the positions asked for; in training the loss."""
     if arch.head is None:
         return
@@ -64,9 +68,11 @@ def head(e: Emitter, plan: Plan, arch: Architecture, tokens: Number) -> None:
             project(e, plan, (linear,), asked, plain=True)
             operation(e, plan, "head_activation", ACTIVATIONS["silu"], asked, linear.outputs)
         for n in arch.head_norms:
-            norm(e, plan, n, asked)
+            norm(e, plan, n, asked, style)
         project(e, plan, (arch.head,), asked, plain=True)
         vocab = shard(arch.head, plan.tp)[1]
+        if not plan.fused and (style.softcaps_logits or style.scales_logits):
+            operation(e, plan, "logits", SOFTCAP if style.softcaps_logits else SCALE, asked, vocab)
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.hwdb.table import Layout
-from tilewise.server.architecture.model import Experts
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.architecture.model import Architecture, Experts
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, operation, project, shard
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, permute, route
-from tilewise.server.operators.sequences import GATE, RESIDUAL
+from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 
 
@@ -28,10 +29,30 @@ def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
     return 1 - per_expert / padded
 
 
+EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
+
+
+def padding_notes(arch: Architecture, tokens: int) -> tuple[str, ...]:
+    """How full the experts are at this many tokens, for every distinct mixture of the architecture."""
+    found: dict[str, None] = {}
+    for moe in (block.feed_forward for stack in arch.stacks for block in stack.blocks):
+        if isinstance(moe, Experts):
+            hit = np.mean(distinct_experts(moe.count, moe.top_k, tokens))
+            rows = np.mean(tokens * moe.top_k) / hit
+            waste = float(np.mean(padded_share(tokens, moe, EXPERT_TILE)))
+            found[
+                f"{hit:.4g} of {np.max(moe.count)} experts are hit, {rows:.4g} tokens each; a kernel that pads experts to "
+                f"{EXPERT_TILE} rows would waste {waste:.2%} of their work"
+            ] = None
+    return tuple(found)
+
+
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """One mixture-of-experts sub-layer on `tokens` rows."""
     hidden = moe.router.inputs
-    routing = Routing(tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width)
+    routing = Routing(
+        tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width
+    )
     with e.scope(part="moe"):
         project(e, plan, (moe.router,), tokens, plain=True)
         route(e, plan, routing, style.renormalises)
@@ -39,13 +60,13 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
         _experts(e, plan, moe, routing)
         combine(e, plan, routing)
     if moe.shared is not None:
-        feed_forward(e, plan, moe.shared, tokens, input_saved=True)
+        feed_forward(e, plan, moe.shared, style, tokens, input_saved=True)
         with e.scope(part="moe"):
             if moe.shared_gate is not None:
                 project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)
-                operation(e, plan, "shared_gate", GATE, tokens, hidden)
+                operation(e, plan, "shared_gate", SHARED_GATE, tokens, hidden)
             operation(e, plan, "shared_add", RESIDUAL, tokens, hidden)
-    accumulate(e, plan, tokens, hidden, 1 if moe.shared is None else 2)
+    accumulate(e, plan, tokens, hidden, 1 + (moe.shared is not None) + (moe.shared_gate is not None))
 
 
 def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
@@ -72,6 +93,7 @@ def _grouped(
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
     if plan.train and e.keep:
+        e.gradient(experts * n * k * plan.width, rows * (2 * n + k) * plan.width)
         back = {**shape, "direction": "backward"}
         e.grouped_gemm(name, n, k, rows, experts, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
         e.grouped_gemm(name, rows, k, n, hit, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilewise.server.architecture.model import Mlp
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import norm, operation, project
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATION_FUSED, ACTIVATIONS, GATE, GATED_FUSED, Sequence
+from tilewise.server.operators.variants import Variant
 
 
 def activation(name: str) -> Sequence:
@@ -14,7 +16,9 @@ def activation(name: str) -> Sequence:
     return ACTIVATIONS.get(name, ACTIVATIONS["silu"])
 
 
-def feed_forward(e: Emitter, plan: Plan, mlp: Mlp, tokens: Number, *, input_saved: bool = False) -> None:
+def feed_forward(
+    e: Emitter, plan: Plan, mlp: Mlp, style: Variant, tokens: Number, *, input_saved: bool = False
+) -> None:
     """down(act(gate(x)) * up(x)), or down(act(up(x)))."""
     *first, down = mlp.projections
     width = mlp.width // plan.tp
@@ -22,7 +26,7 @@ def feed_forward(e: Emitter, plan: Plan, mlp: Mlp, tokens: Number, *, input_save
         project(e, plan, first, tokens, save_input=not input_saved and not plan.selective)
         activate(e, plan, mlp.activation, mlp.gated, tokens, width, packed=mlp.gated and len(first) == 1)
         for n in mlp.norms:
-            norm(e, plan, n, tokens)
+            norm(e, plan, n, tokens, style)
         project(e, plan, (down,), tokens, save_input=not plan.selective)
 
 

@@ -7,9 +7,11 @@ from collections.abc import Sequence as Series
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACCUMULATE, NORMS, Sequence
+from tilewise.server.operators.variants import Variant
 
 
 def operation(
@@ -42,9 +44,11 @@ def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Numbe
         e.launches(name, ACCUMULATE, rows, cols, plan.width, direction="backward", repeat=repeat)
 
 
-def norm(e: Emitter, plan: Plan, norm: Norm, tokens: Number, *, variant: str = "", repeat: int = 1, saves: int = 1) -> None:
+def norm(
+    e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, repeat: int = 1, saves: int = 1
+) -> None:
     """A normalisation of `tokens` rows (repeat: identical ones; saves: how many keep an input of their own)."""
-    kind = variant or ("rms_plain" if norm.kind == "rms" and not norm.weight else norm.kind)
+    kind = style.norm_of(norm.kind, norm.weight)
     with e.scope(part="norm"):
         rows = tokens * norm.heads
         operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
@@ -77,10 +81,11 @@ def project(
     precision = plan.plain if plain else plan.linear
     widths = (plan.width, plan.width, plan.width) if plain else (plan.inner, plan.weight, plan.width)
     shards = [shard(linear, plan.tp) for linear in linears]
-    sizes = [(k, given if given is not None else n) for (k, n), given in zip(shards, outputs or [None] * len(shards))]
+    given = outputs or [None] * len(shards)
+    sizes = [(k, n if width is None else width) for (k, n), width in zip(shards, given, strict=True)]
     inputs = sizes[0][0]
     _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
-    for linear, (k, n) in zip(linears, sizes):
+    for linear, (k, n) in zip(linears, sizes, strict=True):
         e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward)
         if linear.split == Split.ROW:
             _all_reduce(e, plan, tokens, n, e.forward)
@@ -88,7 +93,7 @@ def project(
         return
     if save_input:
         e.save(tokens * inputs * plan.width)
-    for linear, (k, n) in zip(linears, sizes):
+    for linear, (k, n) in zip(linears, sizes, strict=True):
         _quantize(e, plan, tokens, n, "quantize_gradient", "backward", plain)
         _gradients(e, plan, linear, tokens, n, k, precision, widths, input_gradient)
     if input_gradient and len(linears) > 1:
@@ -109,13 +114,16 @@ def _gradients(
     input_gradient: bool,
 ) -> None:
     """wgrad[n,k] = g[tokens,n]^T x[tokens,k]; dgrad[tokens,k] = g[tokens,n] w[n,k]; bias: column sums of g."""
+    e.gradient(n * k * plan.width, tokens * (n + (k if input_gradient else 0)) * plan.width)
     back = {"precision": precision, "widths": widths, "direction": "backward"}
     e.gemm(linear.name, n, k, tokens, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
     if input_gradient:
         e.gemm(linear.name, tokens, k, n, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
     if linear.bias:
         size = tokens * n * plan.width
-        e.memory(f"{linear.name}.bias", "reduce_columns", tokens, n, size, n * plan.width, direction="backward", kernels=2)
+        e.memory(
+            f"{linear.name}.bias", "reduce_columns", tokens, n, size, n * plan.width, direction="backward", kernels=2
+        )
 
 
 def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, direction: str, plain: bool) -> None:

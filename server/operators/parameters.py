@@ -77,7 +77,9 @@ def _mixer(mixer: Mixer, tp: int) -> Size:
         if mixer.sinks:
             total = total + mixer.heads
         if mixer.indexer is not None:
-            total = total + sum(_plain(mixer.indexer.projections, mixer.indexer.norms, tp)) + mixer.indexer.extra_parameters
+            total = (
+                total + sum(_plain(mixer.indexer.projections, mixer.indexer.norms, tp)) + mixer.indexer.extra_parameters
+            )
     elif isinstance(mixer, Recurrent):
         total = total + mixer.conv_channels * (mixer.conv_kernel + int(mixer.conv_bias)) // tp
     return total

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from tilewise.server.architecture.model import Recurrent
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import norm, operation, project
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, GATE
+from tilewise.server.operators.variants import Variant
 
 CHUNK = {"mamba2": 256, "gated_delta": 64}  # tokens a chunk: defaults of mamba_ssm and of flash-linear-attention
 
@@ -29,7 +31,7 @@ def scan_flops(mixer: Recurrent, tp: int, decode: bool) -> Number:
     return heads * (state + chunk * (3 * mixer.state + 2 * mixer.head_dim))
 
 
-def recur(e: Emitter, plan: Plan, mixer: Recurrent, tokens: Number) -> None:
+def recur(e: Emitter, plan: Plan, mixer: Recurrent, style: Variant, tokens: Number) -> None:
     """In-projections, depthwise convolution, scan, gate, out-projection; decode carries the state instead of a cache."""
     *first, out = mixer.projections
     inner = mixer.inner // plan.tp
@@ -39,7 +41,7 @@ def recur(e: Emitter, plan: Plan, mixer: Recurrent, tokens: Number) -> None:
         if mixer.kind != "short_conv":
             _scan(e, plan, mixer, tokens, inner)
         for n in mixer.norms:
-            norm(e, plan, n, tokens)
+            norm(e, plan, n, tokens, style)
         operation(e, plan, "gate", ACTIVATIONS["silu"], tokens, inner)
         operation(e, plan, "gate", GATE, tokens, inner)
         project(e, plan, (out,), tokens, save_input=not plan.selective)

@@ -137,6 +137,29 @@ _RMS_SHIFTED = Sequence(  # Gemma: x_hat * (1 + weight), in fp32
     ),
     Operands.of("ffrv"),
 )
+_RMS_LATE = Sequence(  # OLMo 2: weight * x_hat in fp32, then cast
+    (_TO_FP32, *_VARIANCE, _launch("pointwise_strided", "fw", "f"), _FROM_FP32),
+    (
+        _TO_FP32,
+        _launch("pointwise_strided", "fw", "f"),
+        _launch("mul", "ff", "f"),
+        _launch("reduce_columns", "f", "v", kernels=2),
+        _launch("cast", "v", "w"),
+        *_VARIANCE_BACKWARD,
+        _FROM_FP32,
+    ),
+    Operands.of("ffr"),
+)
+_LAYERNORM_FP32 = Sequence(  # OLMo: without weights, in fp32
+    (_TO_FP32, _launch("layernorm", "f", "frr"), _FROM_FP32),
+    (_TO_FP32, _launch("layernorm_backward", "ffrr", "f"), _launch("fill", "", "v"), _FROM_FP32),
+    Operands.of("frr"),
+)
+_LAYERNORM_SHIFTED = Sequence(  # Nemotron: weight + 1
+    (_launch("pointwise", "w", "w"), _launch("layernorm", "aww", "arr")),
+    (_launch("layernorm_backward", "aarrw", "a"), _launch("reduce_columns", "aarr", "ww")),
+    Operands.of("arr"),
+)
 _LAYERNORM = Sequence(
     (_launch("layernorm", "aww", "arr"),),
     (_launch("layernorm_backward", "aarrw", "a"), _launch("reduce_columns", "aarr", "ww")),
@@ -150,7 +173,11 @@ _RMS_FUSED = Sequence(
 )
 _LAYERNORM_FUSED = Sequence(
     (_launch("layernorm", "aaww", "aarr", special=1, special_per="row"),),
-    (_launch("layernorm_backward", "aaarrw", "a"), _launch("reduce_columns", "aarr", "vv"), _launch("reduce", "vv", "ww")),
+    (
+        _launch("layernorm_backward", "aaarrw", "a"),
+        _launch("reduce_columns", "aarr", "vv"),
+        _launch("reduce", "vv", "ww"),
+    ),
     Operands.of("arr"),
 )
 
@@ -158,7 +185,10 @@ NORMS = {
     "rms": (_RMS_WEIGHTED, _RMS_FUSED),
     "rms_plain": (_RMS_PLAIN, _RMS_FUSED),
     "rms_shifted": (_RMS_SHIFTED, _RMS_FUSED),
+    "rms_late": (_RMS_LATE, _RMS_FUSED),
     "layer": (_LAYERNORM, _LAYERNORM_FUSED),
+    "layer_fp32": (_LAYERNORM_FP32, _LAYERNORM_FUSED),
+    "layer_shifted": (_LAYERNORM_SHIFTED, _LAYERNORM_FUSED),
 }
 
 _ROTATE = (
@@ -178,14 +208,33 @@ _ROTATE_BACKWARD = (
     _launch("pointwise_strided", "a", "a"),
     _launch("pointwise_strided", "aa", "a"),
 )
-ROPE = (
-    Sequence(_ROTATE, _ROTATE_BACKWARD),
-    Sequence((_launch("rope", "a", "a"),), (_launch("rope_backward", "a", "a"),)),
+_ROTATE_FP32 = (  # OLMo: angles in fp32 lift the products
+    _launch("pointwise_strided", "a", "f"),
+    _launch("pointwise_strided", "a", "a", share=0.5),
+    _launch("cat", "a", "a"),
+    _launch("pointwise_strided", "a", "f"),
+    _launch("pointwise_strided", "ff", "f"),
+    _FROM_FP32,
 )
+_ROTATE_FP32_BACKWARD = (
+    _TO_FP32,
+    _launch("pointwise_strided", "f", "f", times=2),
+    _launch("cast", "f", "a", times=2),
+    _launch("pointwise_strided", "a", "a", share=0.5),
+    *_SLICE_BACKWARD,
+    *_SLICE_BACKWARD,
+    _launch("add", "aa", "a"),
+    _launch("pointwise_strided", "aa", "a"),
+)
+_ROPE_FUSED = Sequence((_launch("rope", "a", "a"),), (_launch("rope_backward", "a", "a"),))
+ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
+ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
 ROPE_JOIN = Sequence((_launch("cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
 
-_ACT = {"special": 1.0}
+# Phi 3 concatenates even where nothing is left untouched: an empty part comes back as zeros.
+ROPE_JOIN_NOTHING = Sequence((_launch("cat", "a", "a"),), (_launch("fill", "", "a"), _launch("add", "aa", "a")))
+
 ACTIVATIONS: dict[str, Sequence] = {
     "silu": Sequence(
         (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "a", special=1),), Operands.of("a")
@@ -216,7 +265,7 @@ ACTIVATIONS: dict[str, Sequence] = {
     "relu2": Sequence(
         (_launch("activation", "a", "a"), _launch("pointwise", "a", "a")),
         (_launch("pointwise", "a", "a", times=2), _launch("mul", "aa", "a"), _launch("activation_backward", "aa", "a")),
-        Operands.of("aa"),
+        Operands.of("a"),
     ),
 }  # fmt: skip
 GATE = Sequence((_launch("mul", "aa", "a"),), (_launch("mul", "aa", "a", times=2),), Operands.of("aa"))
@@ -226,8 +275,21 @@ GATED_FUSED = Sequence(
     Operands.of("aa"),
 )
 ACTIVATION_FUSED = Sequence(
-    (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "aa", special=1),), Operands.of("a")
+    (_launch("activation", "a", "a", special=1),),
+    (_launch("activation_backward", "aa", "aa", special=1),),
+    Operands.of("a"),
 )
+SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared experts' output
+    (_launch("pointwise", "r", "r", special=1, special_per="row"), _launch("pointwise_strided", "a", "a")),
+    (
+        _launch("pointwise_strided", "a", "a"),
+        _launch("mul", "aa", "a"),
+        _launch("reduce", "a", "r"),
+        _launch("pointwise", "rr", "r"),
+    ),
+    Operands.of("a"),
+)
+SCALE = Sequence((_launch("pointwise", "a", "a"),), (_launch("pointwise", "a", "a"),))
 RESIDUAL = Sequence((_launch("add", "aa", "a"),))
 ACCUMULATE = (_launch("add", "aa", "a"),)  # two gradients of one tensor meet
 CONTIGUOUS = (_launch("transpose", "a", "a"),)

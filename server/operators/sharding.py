@@ -81,7 +81,9 @@ def notes(arch: Architecture, tp: int) -> tuple[str, ...]:
             for mixer in block.mixers:
                 if isinstance(mixer, Attention) and mixer.latent is None and np.any(np.asarray(mixer.kv_heads) < tp):
                     heads = int(np.min(mixer.kv_heads))
-                    found[f"tensor_parallel {tp} exceeds {heads} kv heads: each kv head is held by {tp // heads} ranks"] = None
+                    found[
+                        f"tensor_parallel {tp} exceeds {heads} kv heads: each kv head is held by {tp // heads} ranks"
+                    ] = None
     if arch.head is not None and np.any(np.asarray(arch.head.outputs) % tp):
         found[f"vocabulary {int(np.max(arch.head.outputs))} is padded to a multiple of tensor_parallel {tp}"] = None
     return tuple(found)
@@ -94,7 +96,9 @@ def block_checks(arch: Architecture, tp: int, blocks: dict[str, int] | None = No
         size = linear.outputs if linear.split == Split.COLUMN else linear.inputs
         widths[linear.name, int(np.asarray(size).reshape(-1)[0])] = None
     return [
-        block_check(name, width, tp, block) for name, width in widths for block in sorted({*(blocks or BLOCKS).values()})
+        block_check(name, width, tp, block)
+        for name, width in widths
+        for block in sorted({*(blocks or BLOCKS).values()})
     ]
 
 

@@ -7,32 +7,63 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """norm:     key of sequences.NORMS that replaces a weighted RMSNorm
-    fused_qkv:   how one q/k/v matrix is taken apart: "chunk" (heads interleaved; its backward concatenates and
-                 transposes) or "slice" (its backward fills and adds)
-    joins_rope:  concatenates the rotated and the untouched part even where the whole head rotates
-    scales_embedding: multiplies the embedding by a constant
-    renormalises:  divides the chosen experts' weights by their sum
-    combines_fp32: keeps the routing weights, and so the weighted rows, in fp32
+    """One family's way.
+
+    norm:       key of sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
+    fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
+                concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
+    joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
+    rope_fp32:  angles stay in fp32 and lift the products
+    repeats_angles:   expands the rotary table in every layer
+    scales_embedding, scales_residual: multiplies by a constant
+    softcaps_logits, scales_logits: squashes or scales the lm_head's output
+    renormalises:     divides the chosen experts' weights by their sum
+    combines_fp32:    keeps the routing weights, and so the weighted rows, in fp32
     """
 
     norm: str = ""
     fused_qkv: str = "slice"
     joins_rope: bool = False
+    rope_fp32: bool = False
+    repeats_angles: bool = False
     scales_embedding: bool = False
+    scales_residual: bool = False
+    softcaps_logits: bool = False
+    scales_logits: bool = False
     renormalises: bool = True
     combines_fp32: bool = False
 
+    def norm_of(self, kind: str, weighted: bool) -> str:
+        """The key of sequences.NORMS for a norm of this kind ("rms" or "layer") in this family."""
+        if kind == "rms" and not weighted:
+            return "rms_plain"
+        return self.norm if self.norm.startswith(kind) else kind
+
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
+_GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
 _PLAIN = Variant()
+_SPLIT = Variant(fused_qkv="split")
 VARIANTS: dict[str, Variant] = {
     "gemma": _GEMMA,
-    "gemma2": _GEMMA,
+    "gemma2": Variant(norm="rms_shifted", scales_embedding=True, softcaps_logits=True),
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
+    "gpt2": _SPLIT,
+    "gpt_bigcode": _SPLIT,
     "gpt_neox": Variant(fused_qkv="chunk"),
+    "cohere": Variant(scales_logits=True),
+    "cohere2": Variant(scales_logits=True),
+    "falcon": Variant(fused_qkv="index"),
+    "glm": Variant(repeats_angles=True),
+    "glm4": Variant(repeats_angles=True),
+    "granite": _GRANITE,
+    "granitemoe": _GRANITE,
+    "nemotron": Variant(norm="layer_shifted"),
+    "olmo": Variant(norm="layer_fp32", rope_fp32=True),
+    "olmo2": Variant(norm="rms_late", rope_fp32=True),
+    "olmo3": Variant(norm="rms_late", rope_fp32=True),
     "phi3": Variant(joins_rope=True),
     "mixtral": Variant(combines_fp32=True),
     "olmoe": Variant(renormalises=False),

@@ -86,7 +86,16 @@ def test_a_prediction_as_json_names_its_peak_beside_every_mfu(capfd: pytest.Capt
 def test_a_prediction_as_text_has_layers_memory_and_one_sentence(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = tilewise(capfd, "predict", EXAMPLE, *PREFILL)
     assert code == 0
-    for word in ("8.03 B parameters", "h100-sxm5-80gb", "trust:", "tokens/s", "MFU", "989 TFLOPS dense bf16", "attention", "mlp"):
+    for word in (
+        "8.03 B parameters",
+        "h100-sxm5-80gb",
+        "trust:",
+        "tokens/s",
+        "MFU",
+        "989 TFLOPS dense bf16",
+        "attention",
+        "mlp",
+    ):
         assert word in out
     assert out.splitlines()[-1].endswith(".")
 
@@ -201,7 +210,9 @@ def test_debug_shows_the_traceback() -> None:
 def test_an_interrupt_is_exit_code_130() -> None:
     code = "import sys; sys.stderr.write('ready\\n'); from tilewise.client.cli import main; main()"
     command = [sys.executable, "-c", code, "predict", "-", *PREFILL]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"LC_ALL": "C"}) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"LC_ALL": "C"}
+    ) as process:
         assert process.stderr is not None
         process.stderr.readline()
         with pytest.raises(subprocess.TimeoutExpired):

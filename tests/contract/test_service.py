@@ -107,8 +107,17 @@ def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Ch
 
 
 def test_a_batch_answers_as_single_calls_do_in_the_order_of_the_requests() -> None:
-    requests = [asked(), asked(hidden_size=3072, head_dim=96), asked(hidden_size=5120, head_dim=160), asked(vocab_size=50257)]
-    requests += [asked(num_attention_heads=30), asked(hidden_size=8192, head_dim=256), asked(hidden_size=-1, head_dim=128)]
+    requests = [
+        asked(),
+        asked(hidden_size=3072, head_dim=96),
+        asked(hidden_size=5120, head_dim=160),
+        asked(vocab_size=50257),
+    ]
+    requests += [
+        asked(num_attention_heads=30),
+        asked(hidden_size=8192, head_dim=256),
+        asked(hidden_size=-1, head_dim=128),
+    ]
     requests[5].gpu = "mi300x"
     with TilewiseClient() as client:
         results = client.batch_predict(requests).results

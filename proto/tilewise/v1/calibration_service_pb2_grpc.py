@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class CalibrationServiceStub(object):
-    """Takes calibrations in, checks them, and decides which one answers. Every method answers UNIMPLEMENTED for now: the
-    packaged calibrations are read as files.
+    """Takes calibrations in, checks them, and decides which one answers. A server that keeps none
+    answers UNIMPLEMENTED.
     """
 
     def __init__(self, channel):
@@ -59,8 +59,8 @@ class CalibrationServiceStub(object):
 
 
 class CalibrationServiceServicer(object):
-    """Takes calibrations in, checks them, and decides which one answers. Every method answers UNIMPLEMENTED for now: the
-    packaged calibrations are read as files.
+    """Takes calibrations in, checks them, and decides which one answers. A server that keeps none
+    answers UNIMPLEMENTED.
     """
 
     def UploadCalibration(self, request_iterator, context):
@@ -125,8 +125,8 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class CalibrationService(object):
-    """Takes calibrations in, checks them, and decides which one answers. Every method answers UNIMPLEMENTED for now: the
-    packaged calibrations are read as files.
+    """Takes calibrations in, checks them, and decides which one answers. A server that keeps none
+    answers UNIMPLEMENTED.
     """
 
     @staticmethod

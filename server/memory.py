@@ -21,7 +21,8 @@ from tilewise.hwdb.precision import FORMATS
 from tilewise.server.architecture.model import Architecture, Attention, Block, Recurrent, Split
 from tilewise.server.operators.attention import cache_width
 from tilewise.server.operators.build import walk
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter, Event
+from tilewise.server.operators.numbers import Number, choose, larger, local, smaller, some
 from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.workload import Workload
@@ -105,15 +106,14 @@ def _mixers(arch: Architecture) -> list[tuple[Block, Attention | Recurrent]]:
 
 
 def _cached(att: Attention, plan: Plan) -> Number:
-    heads = np.maximum(att.kv_heads // plan.tp, 1)[()] if plan.tp > 1 else att.kv_heads
-    return cache_width(att, heads) + (att.indexer.head_dim if att.indexer is not None else 0)
+    return cache_width(att, local(att.kv_heads, plan.tp)) + (att.indexer.head_dim if att.indexer is not None else 0)
 
 
 def _kept(att: Attention, context: int) -> Number:
     """Tokens of the context that a layer keeps."""
-    span = np.where(np.asarray(att.window) > 0, att.window, att.chunk)[()]
-    kept = np.where(np.asarray(span) > 0, np.minimum(span, context), context)[()]
-    if np.any(np.asarray(att.compression) > 0):
+    span = choose(att.window > 0, att.window, att.chunk)
+    kept = choose(span > 0, smaller(span, context), context)
+    if some(att.compression):
         kept = kept + context // att.compression
     return kept
 
@@ -130,7 +130,7 @@ def _inference(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "logits": asked * vocab * plan.width,
         "workspace": WORKSPACE_BYTES,
     }
-    parts = tuple(MemoryPart(name, size, size) for name, size in sizes.items() if np.any(np.asarray(size) > 0))
+    parts = tuple(MemoryPart(name, size, size) for name, size in sizes.items() if some(size))
     total = sum(part.peak_bytes for part in parts)
     return MemoryReport(total, "decode" if plan.decode else "forward", parts, kv_bytes_per_token(arch, plan))
 
@@ -166,6 +166,17 @@ def _kept_until_backward(e: Emitter) -> Number:
     return sum(e.repeats[layer] * size for layer, size in e.saved.items() if layer != "loss")
 
 
+def layer_peak(events: list[Event]) -> Number:
+    """Most bytes alive in one layer's backward: what it saved is used up from its end while its gradients appear."""
+    alive: Number = sum(event.saved for event in events)
+    peak = alive
+    for event in reversed(events):
+        alive = alive + event.gradient
+        peak = larger(peak, alive + event.working)
+        alive = alive - event.saved
+    return peak
+
+
 Moment = tuple[str, dict[str, Number]]
 
 
@@ -179,12 +190,14 @@ def _moments(arch: Architecture, plan: Plan, e: Emitter, weights: Number) -> lis
     for stack in reversed(arch.stacks):
         for block in reversed(stack.blocks):
             label = e.block_label(stack.name, block.layers)
-            working = e.live.get(label, 0) + e.transients.get(label, 0)
+            once = 0 if label in e.live else e.saved[label]  # counted in the layer's own peak
+            working = layer_peak(e.events[label]) - once
             found.append(("backward", {"gradients": gradients, "activations": kept + working}))
-            kept = kept - e.repeats[label] * e.saved[label]
-            gradients = gradients + block.count * block_parameters(block, plan.tp) * plan.width
-            last = e.saved[label] + working
-            found.append(("backward", {"gradients": gradients, "activations": kept + last}))
+            layer = block_parameters(block, plan.tp) * plan.width
+            kept = kept - (block.count - 1) * e.saved[label]
+            gradients = gradients + (block.count - 1) * layer
+            found.append(("backward", {"gradients": gradients, "activations": kept + working}))
+            kept, gradients = kept - e.saved[label], gradients + layer
     stream = plan.tokens * arch.hidden * plan.width
     found.append(("optimizer step", {"gradients": weights, "activations": stream}))
     return found

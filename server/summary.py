@@ -41,6 +41,7 @@ class Groups:
         self.low = self.time - self.spread(times.time_s - times.low_s)
         self.high = self.time + self.spread(times.high_s - times.time_s)
         self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
+        self.multiplies = np.bincount(group, table.kind <= _ATTENTION, size) > 0
         self.moved = self.sum(table.bytes_read + table.bytes_written)
         self.launches = self.sum(launched)
         code = group * len(Wall) + times.wall
@@ -52,7 +53,8 @@ class Groups:
         np.fmax.at(self.distance, group, times.distance)
 
     def sum(self, values: Floats) -> Floats:
-        return np.bincount(self.group, self.count * values, self.size).astype(np.float64, copy=False)
+        sums: Floats = np.bincount(self.group, self.count * values, self.size).astype(float, copy=False)
+        return sums
 
     def spread(self, half: Floats) -> Floats:
         squares = np.bincount(self.group, (self.count * half) ** 2, self.size)
@@ -84,8 +86,7 @@ def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak:
 def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
     """One row a label; its times are of one execution, which may be several kernels."""
     sums = Groups(table, times, launched, table.label, len(table.labels))
-    first = np.zeros(len(table.labels), np.int64)
-    first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
+    first = np.unique(table.label, return_index=True)[1]
     one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
     kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
     count = table.count[first]
@@ -129,8 +130,8 @@ _SHOWN = (
 
 def _peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
     """Dense peaks of the precisions the table multiplies in."""
-    used = set(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)].tolist())
-    return {code: gpu.peak(Precision(code)) for code in sorted(used)}
+    used = np.unique(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)])
+    return {code: gpu.peak(Precision(code)) for code in used.tolist()}
 
 
 def _shape(one: dict[str, list[float]], at: int, kind: int) -> str:

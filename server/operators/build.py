@@ -9,11 +9,12 @@ import numpy as np
 from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
 from tilewise.server.operators.attention import attend
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
 from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.linear import accumulate, norm, operation, project
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur

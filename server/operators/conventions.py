@@ -13,8 +13,8 @@ def by_shape(table: OperatorTable, values: Floats) -> Floats:
     """Sum a column over each candidate's rows, repeats included; shape (shapes,)."""
     if table.shapes == 1:
         return np.array([table.count @ values])
-    totals: Floats = (table.count * values).reshape(-1, table.shapes).sum(axis=0)
-    return totals
+    sums: Floats = (table.count * values).reshape(-1, table.shapes).sum(axis=0)
+    return sums
 
 
 def causal_flops(table: OperatorTable) -> Floats:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,13 +17,22 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import COLUMNS, OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
+from tilewise.server.operators.numbers import Number, larger
 from tilewise.server.operators.sequences import Launches
 
 # Enum members are slow to look up, and these are looked up for every row.
 _GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
 
-Number = int | float | NDArray[Any]  # int64 or float64, shape (shapes,)
 Row = dict[str, Number]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Bytes that the forward saves, or that the backward makes as a gradient while `working` bytes are alive."""
+
+    saved: Number
+    gradient: Number = 0
+    working: Number = 0
 
 
 class Emitter:
@@ -30,6 +40,7 @@ class Emitter:
 
     saved:   bytes kept for the backward by each layer label, for one of its repeats
     live:    bytes that one repeat of a checkpointed layer keeps while its backward runs
+    events:  what one repeat of a layer saves, and the weight gradients it makes of it, in forward order
     transients: largest working set of one repeat, beyond what is saved
     repeats: how often each layer label repeats
     forward: direction of what is emitted as forward ("recompute" while a checkpointed layer runs again)
@@ -41,6 +52,7 @@ class Emitter:
         self.labels: dict[tuple[str, str, str, str], int] = {}
         self.saved: dict[str, Number] = defaultdict(int)
         self.live: dict[str, Number] = {}
+        self.events: dict[str, list[Event]] = defaultdict(list)
         self.transients: dict[str, Number] = {}
         self.repeats: dict[str, Number] = {}
         self.forward = "forward"
@@ -74,17 +86,24 @@ class Emitter:
     def save(self, num_bytes: Number) -> None:
         """Note `num_bytes` that autograd keeps until the backward of this layer, per repeat."""
         self.saved[self.layer] = self.saved[self.layer] + num_bytes
+        self.events[self.layer].append(Event(num_bytes))
+
+    def gradient(self, num_bytes: Number, working: Number) -> None:
+        """Note a weight gradient of `num_bytes`; `working` bytes of output and input gradient are alive beside it."""
+        self.events[self.layer].append(Event(0, num_bytes, working))
 
     def work(self, num_bytes: Number) -> None:
         """Note a working set of `num_bytes` in this layer; the largest counts."""
         before = self.transients.get(self.layer, 0)
-        self.transients[self.layer] = np.maximum(before, num_bytes)[()]
+        self.transients[self.layer] = larger(before, num_bytes)
 
     @property
     def transient(self) -> Number:
         """The largest working set of any layer."""
-        sets = list(self.transients.values())
-        return np.maximum.reduce(np.broadcast_arrays(*sets))[()] if sets else 0
+        most: Number = 0
+        for size in self.transients.values():
+            most = larger(most, size)
+        return most
 
     @staticmethod
     def block_label(stack: str, layers: tuple[int, ...]) -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from tilewise.server.architecture.model import Architecture, Embedding, Split
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
+from tilewise.server.operators.numbers import Number, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL
+from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -22,7 +21,7 @@ def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
-        if np.any(np.asarray(rope_dim) > 0):
+        if some(rope_dim):
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
@@ -72,6 +71,8 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
             norm(e, plan, n, asked, style)
         project(e, plan, (arch.head,), asked, plain=True)
         vocab = shard(arch.head, plan.tp)[1]
+        if not plan.fused and (style.softcaps_logits or style.scales_logits):
+            operation(e, plan, "logits", SOFTCAP if style.softcaps_logits else SCALE, asked, vocab)
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:

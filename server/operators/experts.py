@@ -6,9 +6,10 @@ import numpy as np
 
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Experts
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, operation, project, shard
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, permute, route
 from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
@@ -74,6 +75,7 @@ def _grouped(
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
     if plan.train and e.keep:
+        e.gradient(experts * n * k * plan.width, rows * (2 * n + k) * plan.width)
         back = {**shape, "direction": "backward"}
         e.grouped_gemm(name, n, k, rows, experts, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
         e.grouped_gemm(name, rows, k, n, hit, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]

@@ -7,7 +7,8 @@ from collections.abc import Sequence as Series
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACCUMULATE, NORMS, Sequence
 from tilewise.server.operators.variants import Variant
@@ -80,10 +81,8 @@ def project(
     precision = plan.plain if plain else plan.linear
     widths = (plan.width, plan.width, plan.width) if plain else (plan.inner, plan.weight, plan.width)
     shards = [shard(linear, plan.tp) for linear in linears]
-    sizes = [
-        (k, given if given is not None else n)
-        for (k, n), given in zip(shards, outputs or [None] * len(shards), strict=True)
-    ]
+    given = outputs or [None] * len(shards)
+    sizes = [(k, n if width is None else width) for (k, n), width in zip(shards, given, strict=True)]
     inputs = sizes[0][0]
     _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
     for linear, (k, n) in zip(linears, sizes, strict=True):
@@ -115,6 +114,7 @@ def _gradients(
     input_gradient: bool,
 ) -> None:
     """wgrad[n,k] = g[tokens,n]^T x[tokens,k]; dgrad[tokens,k] = g[tokens,n] w[n,k]; bias: column sums of g."""
+    e.gradient(n * k * plan.width, tokens * (n + (k if input_gradient else 0)) * plan.width)
     back = {"precision": precision, "widths": widths, "direction": "backward"}
     e.gemm(linear.name, n, k, tokens, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
     if input_gradient:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tilewise.server.architecture.model import Recurrent
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import norm, operation, project
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, GATE
 from tilewise.server.operators.variants import Variant

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewise.server.operators.emitter import Emitter, Number
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
 
 SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
@@ -37,13 +38,12 @@ def radix_kernels(bits: Number) -> Number:
 
 def sort_kernels(elements: Number) -> Number:
     """Kernels of torch.sort over int64 keys."""
-    return np.where(np.asarray(elements) <= SMALL_SORT, 3, 1 + radix_kernels(64))[()]
+    return choose(elements <= SMALL_SORT, 3, 1 + radix_kernels(64))
 
 
 def index_put_kernels(indices: Number, largest: Number) -> Number:
     """Kernels of an accumulating index_put of `indices` rows into `largest` rows."""
-    sort = np.where(np.asarray(indices) <= SINGLE_TILE, 1, radix_kernels(np.ceil(np.log2(np.maximum(largest, 2)))))
-    return INDEX_PUT + sort[()]
+    return INDEX_PUT + choose(indices <= SINGLE_TILE, 1, radix_kernels(np.ceil(np.log2(largest))))
 
 
 def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
@@ -53,12 +53,13 @@ def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
     e.memory("router_softmax", "cast", r.tokens, r.experts, narrow, scores, direction=e.forward)
     e.memory("router_softmax", "softmax", r.tokens, r.experts, scores, scores, direction=e.forward, special=scores / 4)
     e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2)
-    small = 3 if renormalises else 1
+    narrows = r.width < 4
+    small = 3 * renormalises + narrows
     e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small)
     if not (plan.train and e.keep):
         return
     e.save(scores + 3 * chosen + (chosen if renormalises else 0))
-    small = 7 if renormalises else 1
+    small = 7 * renormalises + narrows
     e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction="backward", repeat=small)
     e.memory("router_topk", "scatter_add", r.tokens, r.experts, 3 * chosen, scores, direction="backward", kernels=2)
     e.memory("router_softmax", "softmax_backward", r.tokens, r.experts, 2 * scores, scores, direction="backward")

@@ -16,6 +16,7 @@ class Variant:
     rope_fp32:  angles stay in fp32 and lift the products
     repeats_angles:   expands the rotary table in every layer
     scales_embedding, scales_residual: multiplies by a constant
+    softcaps_logits, scales_logits: squashes or scales the lm_head's output
     renormalises:     divides the chosen experts' weights by their sum
     combines_fp32:    keeps the routing weights, and so the weighted rows, in fp32
     """
@@ -27,6 +28,8 @@ class Variant:
     repeats_angles: bool = False
     scales_embedding: bool = False
     scales_residual: bool = False
+    softcaps_logits: bool = False
+    scales_logits: bool = False
     renormalises: bool = True
     combines_fp32: bool = False
 
@@ -38,18 +41,20 @@ class Variant:
 
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
-_GRANITE = Variant(scales_residual=True, scales_embedding=True)
+_GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
 _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 VARIANTS: dict[str, Variant] = {
     "gemma": _GEMMA,
-    "gemma2": _GEMMA,
+    "gemma2": Variant(norm="rms_shifted", scales_embedding=True, softcaps_logits=True),
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
     "gpt2": _SPLIT,
     "gpt_bigcode": _SPLIT,
     "gpt_neox": Variant(fused_qkv="chunk"),
+    "cohere": Variant(scales_logits=True),
+    "cohere2": Variant(scales_logits=True),
     "falcon": Variant(fused_qkv="index"),
     "glm": Variant(repeats_angles=True),
     "glm4": Variant(repeats_angles=True),

@@ -1,0 +1,156 @@
+"""The attention kernel itself: which query-key pairs it scores, and the rows of its forward, backward and decode."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewise.hwdb.table import Phase
+from tilewise.server.architecture.model import Attention, Latent
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
+from tilewise.server.operators.plan import Plan
+
+CUDNN_HEAD_DIM = 128  # widest head that torch hands to cuDNN on Hopper; wider ones go to flash-attention 2
+
+
+@dataclass(frozen=True, slots=True)
+class Heads:
+    """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections."""
+
+    q: Number
+    kv: Number
+    dim: Number
+    dim_v: Number
+    tokens: Number
+    kv_tokens: Number
+    seq_q: Number
+    seq_kv: Number
+
+
+def pairs(seq_q: Number, seq_kv: Number, causal: bool, window: Number = 0, chunk: Number = 0) -> Number:
+    """Query-key pairs that attention has to score: the causal part only, at most `window` keys a query, within chunks.
+
+    The last query sees every key: query i of seq_q sees seq_kv - seq_q + i + 1 of them.
+    """
+    if some(chunk):
+        size = choose(chunk > 0, chunk, seq_kv)
+        return _chunked(seq_kv, size) - _chunked(seq_kv - seq_q, size)
+    reach = choose(window > 0, smaller(window, seq_kv), seq_kv)
+    if not causal:
+        return seq_q * reach
+    offset = seq_kv - seq_q
+    ramp = smaller(larger(reach - 1 - offset, 0), seq_q)  # queries that see less than their reach
+    return ramp * offset + ramp * (ramp + 1) / 2 + (seq_q - ramp) * reach
+
+
+def _chunked(tokens: Number, chunk: Number) -> Number:
+    """Causal pairs of the first `tokens` tokens, each within its own chunk."""
+    full, rest = tokens // chunk, tokens % chunk
+    return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
+
+
+def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
+    """Softmax attention over the heads of one rank.
+
+    Eager transformers passes a mask where a window or a chunk applies, and the kernel then computes every pair;
+    compiled and graph mode are taken to have a kernel that skips.
+    """
+    span = choose(att.window > 0, att.window, att.chunk)
+    masked = not plan.fused and not plan.decode and some(span) and some(heads.seq_kv - span + 1)
+    kv_heads = heads.kv
+    if masked:
+        _mask(e, plan, heads)
+        if not same(heads.q, heads.kv):
+            _repeat_kv(e, plan, heads)
+            kv_heads = heads.q
+    if not plan.fused and some(heads.dim % 8):
+        _pad_heads(e, plan, heads)
+    causal = att.causal and not att.cross
+    scored = pairs(heads.seq_q, heads.seq_kv, causal, att.window, att.chunk)
+    computed = heads.seq_q * heads.seq_kv if masked else scored
+    shape: dict[str, Number] = {
+        "batch": plan.batch,
+        "heads": heads.q,
+        "kv_heads": kv_heads,
+        "head_dim": heads.dim,
+        "head_dim_v": heads.dim_v,
+        "seq_q": heads.seq_q,
+        "seq_kv": heads.seq_kv,
+        "causal": int(causal and not masked and not plan.decode),
+        "window": 0 if masked else span,
+        "precision": plan.plain,
+    }
+    _rows(e, plan, heads, kv_heads, scored, computed, shape)
+
+
+def _rows(
+    e: Emitter, plan: Plan, heads: Heads, kv_heads: Number, scored: Number, computed: Number, shape: dict[str, Number]
+) -> None:
+    """Forward (or decode) and backward; the backward computes the scores once more, which only HFU counts."""
+    queries, element = plan.batch * heads.q, plan.width
+    window = shape["window"]
+    kept = choose(window > 0, smaller(heads.seq_kv, window), heads.seq_kv) if plan.decode else heads.seq_kv
+    q, out = queries * heads.seq_q * heads.dim * element, queries * heads.seq_q * heads.dim_v * element
+    kv = plan.batch * kept * kv_heads * (heads.dim + heads.dim_v) * element
+    statistics = 4 * queries * heads.seq_q if plan.train else 0
+    work = 2.0 * queries * (heads.dim + heads.dim_v)
+    flash = choose(heads.dim > CUDNN_HEAD_DIM, 1, int(plan.workload.attention_backend == "flash"))
+    phase = Phase.DECODE if plan.decode else Phase.FORWARD
+    e.attention(
+        "attention", phase, direction=e.forward, flops=work * scored if e.keep else 0, executed_flops=work * computed,
+        bytes_read=q + kv, bytes_written=out + statistics, special=queries * computed,
+        kernels=1 if plan.decode else 2 - flash, **shape,
+    )  # fmt: skip
+    if not (plan.train and e.keep):
+        return
+    e.save(q + kv + out + statistics)
+    again = 2.0 * queries * heads.dim
+    grouped = choose(heads.q > kv_heads, 2, 0)
+    e.attention(
+        "attention", Phase.BACKWARD, direction="backward", flops=2 * work * scored,
+        executed_flops=(2 * work + again) * computed, bytes_read=q + kv + 2 * out + statistics, bytes_written=q + kv,
+        special=queries * computed, kernels=4 - flash + grouped, **shape,
+    )  # fmt: skip
+
+
+def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
+    """sdpa turns a boolean mask into one of the scores' type."""
+    area = heads.seq_q * heads.seq_kv
+    e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward, kernels=3)
+
+
+def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
+    """Keys and values copied to every query head: what sdpa needs once a mask is given."""
+    rows, cols = heads.kv_tokens, heads.q * heads.dim
+    small, large = rows * heads.kv * heads.dim * plan.width, rows * cols * plan.width
+    e.memory("repeat_kv", "transpose", rows, cols, small, large, direction=e.forward, repeat=2)
+    if plan.train and e.keep:
+        e.memory("repeat_kv", "reduce", rows, cols, large, small, direction="backward", repeat=2)
+
+
+def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:
+    """sdpa pads heads that are no multiple of 8 wide, and cuts the result and the gradients back."""
+    rows, cols = heads.tokens, heads.q * heads.dim
+    size = rows * cols * plan.width
+    e.memory("pad_heads", "copy", rows, cols, size, size, direction=e.forward, repeat=3, kernels=2)
+    if plan.train and e.keep:
+        e.memory("pad_heads", "copy", rows, cols, size, size, direction="backward", repeat=4)
+
+
+def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads) -> None:
+    """MLA's decode over the latent cache: queries are taken into the latent space and results back, head by head."""
+    widths, wide = (plan.inner, plan.weight, float(plan.width)), latent.kv_rank + latent.rope_dim
+    e.gemm(
+        "absorb_q", heads.tokens, latent.kv_rank, latent.nope_dim, precision=plan.linear, widths=widths, groups=heads.q
+    )
+    queries, cached = plan.batch * heads.q, plan.batch * heads.seq_kv * wide
+    work = 2.0 * queries * heads.seq_q * heads.seq_kv * (wide + latent.kv_rank)
+    e.attention(
+        "attention", Phase.DECODE, batch=plan.batch, heads=heads.q, kv_heads=1, head_dim=wide,
+        head_dim_v=latent.kv_rank, seq_q=heads.seq_q, seq_kv=heads.seq_kv, precision=plan.plain, flops=work,
+        executed_flops=work, bytes_read=plan.width * (queries * wide + cached),
+        bytes_written=plan.width * queries * latent.kv_rank, special=queries * heads.seq_kv,
+    )  # fmt: skip
+    e.gemm(
+        "absorb_v", heads.tokens, att.head_dim_v, latent.kv_rank, precision=plan.linear, widths=widths, groups=heads.q
+    )

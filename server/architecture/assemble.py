@@ -28,7 +28,7 @@ from tilewise.server.architecture.sizes import Keys, divide, invalid, product
 
 def _sliding(keys: Keys) -> Attention:
     window = keys["sliding_window"]
-    if window is None:
+    if window is None or (isinstance(window, int) and window == 0):
         raise invalid("sliding_window", "a layer has sliding_attention, but sliding_window is not given")
     return attention.grouped(keys, window=window)
 

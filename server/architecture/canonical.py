@@ -14,7 +14,7 @@ from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, check_size, invalid
 
-_KINDS = {bool: "true or false", str: "text", list: "a list", float: "a number", dict: "an object"}
+_KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
 
 
 def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Size]) -> Keys:
@@ -100,17 +100,22 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     value = _plain(value, target)
     if value is None or (default is None and isinstance(value, str) and value == "auto"):
         return _absent(key, target, default)
-    if isinstance(value, np.ndarray) or type(default) is int or (default is None and type(value) in (int, float, bool)):
+    kind = type(default)
+    if default is None:
+        kind = key_rules().kinds.get(target, int)
+    if kind is int:
         return check_size(key, value, _least(target))
-    if default is None or _is_kind(value, default):
-        return value
-    raise invalid(key, f"{key} must be {_KINDS[type(default)]}, not {_short(value)!r}")
+    if not _is_kind(value, kind):
+        raise invalid(key, f"{key} must be {_KINDS[kind]}, not {_short(value)!r}")
+    return value
 
 
-def _is_kind(value: Any, default: Any) -> bool:
-    if isinstance(default, float):
-        return isinstance(value, int | float) and 0 <= value <= 1000  # factors: of rotary width, of feed-forward width
-    return isinstance(value, type(default))
+def _is_kind(value: Any, kind: type) -> bool:
+    if kind is float:
+        return type(value) in (int, float) and 0 <= value <= 1000  # factors: of rotary width, of feed-forward width
+    if kind is list:
+        return isinstance(value, list) and all(type(entry) in (str, int) for entry in value)
+    return isinstance(value, kind)
 
 
 def _plain(value: Any, target: str) -> Any:

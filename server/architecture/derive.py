@@ -15,6 +15,8 @@ def derive(keys: Keys) -> None:
     if keys["num_hidden_layers"] is None:
         keys["num_hidden_layers"] = _listed_layers(keys)
     need(keys, "hidden_size")
+    if keys["mixers"] == "zamba" and keys["attention_hidden_size"] is None:
+        keys["attention_hidden_size"] = 2 * keys["hidden_size"]  # the hidden state beside the embedding
     if keys["num_attention_heads"] is not None:
         _derive_heads(keys, keys["num_attention_heads"])
     if keys["intermediate_size"] is None:

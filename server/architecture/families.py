@@ -99,6 +99,7 @@ class KeyRules:
     may_be_listed: frozenset[str]
     nullable: frozenset[str]
     one_for_all: frozenset[str]
+    kinds: dict[str, type]
     neutral: dict[str, Any]
     limits: dict[str, int]
     notes: dict[str, str]
@@ -110,12 +111,14 @@ class KeyRules:
 def key_rules() -> KeyRules:
     table = tomllib.loads(files(__package__).joinpath("keys.toml").read_text(encoding="utf-8"))
     harmless = table.pop("harmless")
+    kinds = {**dict.fromkeys(table.pop("lists"), list), **dict.fromkeys(table.pop("texts"), str)}
     rules: dict[str, Any] = {
         key: frozenset(value) if isinstance(value, list) else value for key, value in table.items()
     }
     return KeyRules(
         **{
             **rules,
+            "kinds": kinds,
             "harmless": frozenset(harmless["names"]),
             "patterns": re.compile("|".join(harmless["patterns"])),
             "structural": re.compile("|".join(table["structural"])),

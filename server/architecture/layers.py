@@ -69,8 +69,6 @@ def _listed(keys: Keys, key: str, depth: int) -> Sequence[str]:
         raise invalid(
             key, f"{key} lists {len(listed)} layers, num_hidden_layers is {depth}; one entry a layer is needed"
         )
-    if not all(isinstance(entry, str | int) for entry in listed):
-        raise invalid(key, f"{key} must list one word or number a layer")
     return listed[:depth]
 
 
@@ -118,6 +116,8 @@ _LETTERS = {"M": "mamba", "*": FULL, "-": NONE, "E": NONE}
 
 def _letters(keys: Keys, depth: int) -> Sequence[str]:
     """Nemotron-H: a letter a layer, M mamba, * attention, - feed-forward, E experts."""
+    if keys["layer_letters"] is None:
+        raise invalid("hybrid_override_pattern", "hybrid_override_pattern is needed: a letter a layer of M, *, - and E")
     unknown = set(keys["layer_letters"]) - set(_LETTERS)
     if unknown:
         raise invalid(

@@ -66,11 +66,13 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
         for factor in size:
             result = result * product(keys, factor)
         return result
-    value: Size = keys[size] if isinstance(size, str) else size
-    return value
+    if isinstance(size, str):
+        return need(keys, size)
+    number: Size = size
+    return number
 
 
-def need(keys: Keys, key: str) -> Size:
+def need(keys: Mapping[str, Any], key: str) -> Size:
     """A size without which the model cannot be built."""
     value: Size | None = keys[key]
     if value is None:

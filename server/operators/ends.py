@@ -49,7 +49,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     rows = table.rows // plan.tp if table.kind == "token" else table.rows
     whole = rows * table.width * plan.width
     e.memory(table.name, "fill", rows, table.width, 0, whole, direction="backward")
-    if plan.tokens <= ATOMIC_EMBEDDING:
+    if plan.tokens <= ATOMIC_EMBEDDING or plan.fused:
         e.memory(table.name, "embedding_backward", tokens, table.width, 2 * size, size, direction="backward")
         return
     keys = 16 * plan.tokens

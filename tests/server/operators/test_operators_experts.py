@@ -1,0 +1,50 @@
+"""Mixtures of experts with few tokens: user-cases G47-G49."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tilewise.hwdb.table import Kind
+from tilewise.server.architecture import Architecture
+from tilewise.server.architecture.model import Experts
+from tilewise.server.operators import build
+from tilewise.server.operators.experts import distinct_experts, padded_share
+from tilewise.server.workload import Workload
+
+Config = Callable[[str], Architecture]
+
+
+@pytest.mark.parametrize(("tokens", "hit"), [(1, 8), (2, 15.75), (4, 30.5)])
+def test_few_tokens_read_almost_disjoint_experts(tokens: int, hit: float) -> None:
+    assert distinct_experts(256, 8, tokens) == pytest.approx(hit, abs=0.05)  # G49
+
+
+def test_padding_every_expert_to_a_tile_wastes_most_of_the_work(config: Config) -> None:
+    model = config("qwen3-moe/Qwen3-30B-A3B")
+    experts = model.stacks[0].blocks[0].feed_forward
+    assert isinstance(experts, Experts)
+    waste = padded_share(256, experts, 128)
+    assert waste == pytest.approx(1 - 256 * 8 / (128 * 128), abs=0.001)  # G47: 16 tokens an expert here
+
+
+def test_two_tokens_cost_twice_the_expert_bytes_of_one(config: Config) -> None:
+    model = config("qwen3-moe/Qwen3-30B-A3B")
+    read = []
+    for batch in (1, 2):
+        table = build(model, Workload(phase="decode", batch=batch, context=1024, mode="graph"))
+        rows = table.kind == Kind.GROUPED_GEMM
+        read.append((table.count * table.bytes_read)[rows].sum())
+    assert read[1] / read[0] == pytest.approx(distinct_experts(128, 8, 2) / 8, rel=0.01)
+
+
+def test_decode_at_batch_one_lists_its_launches_apart_from_its_bytes(config: Config) -> None:
+    table = build(config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="decode", batch=1, context=1024))  # G48
+    sorts = np.array([label.name == "expert_sort" for label in table.labels])[table.label]
+    assert table.kernels[sorts].min() >= 1 and table.count[sorts].sum() == 48
+
+
+def test_every_expert_has_a_gradient_whether_hit_or_not(config: Config) -> None:
+    table = build(config("mixtral/Mixtral-8x7B-v0.1"), Workload(phase="train", batch=1, sequence=2))
+    gradients = (table.kind == Kind.GROUPED_GEMM) & (table.layout == 2)
+    assert set(table.groups[gradients]) == {8.0}

@@ -1,0 +1,77 @@
+"""Tensor parallelism and quantisation blocks: user-cases G29-G32."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.table import Kind
+from tilewise.server.architecture import Architecture, count
+from tilewise.server.operators import build
+from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.sharding import block_check, block_checks, notes
+from tilewise.server.workload import Workload
+
+Config = Callable[[str], Architecture]
+Llama = Callable[..., Architecture]
+
+
+def test_heads_that_do_not_divide_are_refused_with_the_sizes_that_do(config: Config) -> None:
+    with pytest.raises(InvalidInput) as error:  # G29
+        build(config("qwen2/Qwen2-7B-Instruct"), Workload(phase="decode", context=1024, tensor_parallel=8))
+    assert "28 allows 1, 2, 4, 7, 14, 28" in error.value.message and "pipeline parallelism" in error.value.message
+    assert "\n" not in error.value.message
+
+
+def test_more_ranks_than_kv_heads_replicate_them_and_say_so(config: Config) -> None:
+    model = config("qwen2/Qwen2-7B-Instruct")
+    assert not notes(model, 4)
+    assert "each kv head is held by" in notes(model, 14)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "passes"),
+    [("minimax/MiniMax-M2.5", 8, False), ("minimax/MiniMax-M2.5", 4, True), ("qwen3-moe/Qwen3-235B-A22B", 8, False)],
+)
+def test_fp8_blocks_of_128_must_fill_every_shard(config: Config, name: str, ranks: int, passes: bool) -> None:
+    checks = block_checks(config(name), ranks)  # G30: expert width 1536
+    expert = [check for check in checks if check.width == 1536 and check.block == 128]
+    assert expert and all(check.passes == passes for check in expert)
+    assert all(check.valid == (1, 2, 4) for check in expert)
+
+
+def test_narrow_experts_fail_by_block_and_pass_in_bf16(config: Config) -> None:
+    model = config("qwen3-moe/Qwen3-30B-A3B")  # G31: 768 / 4 = 192
+    build(model, Workload(phase="decode", context=64, tensor_parallel=4))
+    checks = {check.block: check.passes for check in block_checks(model, 4) if check.width == 768}
+    assert checks == {128: False, 32: True, 16: True}
+
+
+def test_a_width_is_linted_without_a_model() -> None:
+    assert not block_check("ffn", 33792, 16, 128).passes  # G32: 2112
+    assert block_check("ffn", 33792, 8, 128).passes
+
+
+def test_a_rank_reduces_twice_a_layer_each_way(llama: Llama) -> None:
+    table = build(llama(), Workload(phase="train", sequence=1024, tensor_parallel=4))
+    reduces = table.kind == Kind.COLLECTIVE
+    layers = np.array([label.layer.startswith("decoder.0") for label in table.labels])[table.label]
+    assert table.count[reduces & layers].sum() == 32 * 4
+    assert set(table.message_bytes[reduces & layers]) == {2.0 * 1024 * 4096}
+
+
+def test_one_rank_has_no_collectives(llama: Llama) -> None:
+    assert not (build(llama(), Workload(phase="train", sequence=1024)).kind == Kind.COLLECTIVE).any()
+
+
+def test_ranks_share_the_work_and_the_weights(llama: Llama) -> None:
+    whole, part = (build(llama(), Workload(phase="train", sequence=1024, tensor_parallel=n)) for n in (1, 8))
+    gemms = [(t.count * t.flops)[t.kind == Kind.GEMM].sum() for t in (whole, part)]
+    assert gemms[0] / gemms[1] == pytest.approx(8, rel=1e-6)
+    assert rank_parameters(llama(), 8) == pytest.approx(rank_parameters(llama()) / 8, rel=1e-3)
+
+
+def test_one_rank_holds_every_parameter_of_every_config(config: Config) -> None:
+    for name in ("llama/Meta-Llama-3.1-8B", "mixtral/Mixtral-8x7B-v0.1", "deepseek/DeepSeek-V3", "qwen3/Qwen3-0.6B"):
+        assert rank_parameters(config(name)) == count(config(name)).total

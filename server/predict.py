@@ -100,15 +100,16 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
         tokens_per_s=workload.tokens / sums.time_s, mfu=flops / rate, hfu=executed / rate,
         mbu=moved / (sums.time_s * gpu.sku.hbm_bytes_per_s), flops=flops, executed_flops=executed, memory_bytes=moved,
         launches=sums.launches, walls_s=walls, wall=walls.argmax(axis=0),
-        trust=times.trust.reshape(-1, table.shapes).min(axis=0), peak_memory_bytes=resident,
+        trust=times.trust.reshape(-1, table.shapes).min(axis=0),
+        distance=np.fmax.reduce(times.distance.reshape(-1, table.shapes)),
+        refusal=times.refusal.reshape(-1, table.shapes).max(axis=0), peak_memory_bytes=resident,
         fits=resident <= gpu.sku.hbm_bytes,
         parameters=np.broadcast_to(count(arch).total, table.shapes).astype(float), peak=peak, refusals=times.refusals,
     )  # fmt: skip
 
 
-TWO_WAVES = (
-    2  # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
-)
+# cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
+TWO_WAVES = 2
 
 
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:

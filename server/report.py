@@ -171,6 +171,8 @@ class StepTable:
     walls_s: NDArray[np.float64]  # (Wall, candidates)
     wall: Ints
     trust: Ints
+    distance: Floats
+    refusal: Ints  # index into `refusals`, -1 where there is a time
     peak_memory_bytes: Floats
     fits: NDArray[np.bool_]
     parameters: Floats

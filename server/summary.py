@@ -86,7 +86,8 @@ def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak:
 def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
     """One row a label; its times are of one execution, which may be several kernels."""
     sums = Groups(table, times, launched, table.label, len(table.labels))
-    first = np.unique(table.label, return_index=True)[1]
+    first = np.zeros(len(table.labels), np.int64)
+    first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
     one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
     kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
     count = table.count[first]
@@ -130,8 +131,8 @@ _SHOWN = (
 
 def _peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
     """Dense peaks of the precisions the table multiplies in."""
-    used = np.unique(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)])
-    return {code: gpu.peak(Precision(code)) for code in used.tolist()}
+    used = set(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)].tolist())
+    return {code: gpu.peak(Precision(code)) for code in sorted(used)}
 
 
 def _shape(one: dict[str, list[float]], at: int, kind: int) -> str:

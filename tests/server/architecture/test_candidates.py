@@ -51,7 +51,9 @@ def test_more_width_is_never_fewer_parameters(widths: list[int]) -> None:
 
 
 def test_the_first_candidate_that_does_not_divide_is_named() -> None:
-    with pytest.raises(InvalidInput, match=r"hidden_size 250 is no multiple of num_attention_heads 8 \(candidate 2\)") as caught:
+    with pytest.raises(
+        InvalidInput, match=r"hidden_size 250 is no multiple of num_attention_heads 8 \(candidate 2\)"
+    ) as caught:
         totals("llama_like.json", hidden_size=[256, 512, 250, 130])
     assert caught.value.reason == "NOT_DIVISIBLE"
 

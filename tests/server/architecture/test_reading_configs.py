@@ -77,7 +77,10 @@ def test_a_multimodal_config_is_unwrapped_and_its_towers_are_reported_apart() ->
     parts = count(architecture).parts
     assert parts["vision"] == count(read(changed("gemma3_like.json", vision_config={"num_hidden_layers": 2}))).parts[
         "vision"
-    ] - (count(read(changed("gemma3_like.json", vision_config={"num_hidden_layers": 2}))).parts["vision"] - parts["vision"])
+    ] - (
+        count(read(changed("gemma3_like.json", vision_config={"num_hidden_layers": 2}))).parts["vision"]
+        - parts["vision"]
+    )
     assert "mlp" in parts and parts["embedding"] == 1024 * 256
 
 
@@ -90,7 +93,9 @@ def test_local_and_global_layers_are_two_blocks_and_only_one_has_the_window() ->
 def test_our_own_toml_describes_a_shape_that_exists_nowhere() -> None:
     architecture = read(config("shape.toml"))
     layers = {index: block for block in architecture.stacks[0].blocks for index in block.layers}
-    windows = [mixer.window for _, block in sorted(layers.items()) for mixer in block.mixers if isinstance(mixer, Attention)]
+    windows = [
+        mixer.window for _, block in sorted(layers.items()) for mixer in block.mixers if isinstance(mixer, Attention)
+    ]
     assert windows == [512, 512, 512, 0] * 3
     assert [isinstance(block.feed_forward, Experts) for _, block in sorted(layers.items())] == [False] * 2 + [True] * 10
     assert architecture.tied
@@ -130,9 +135,7 @@ def test_fewer_kv_heads_change_the_projections_alone() -> None:
 
 
 def test_a_hybrid_has_recurrent_layers_with_a_state_and_no_cache() -> None:
-    text = json.dumps(
-        {"model_type": "qwen3_next", "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2}
-    )
+    text = json.dumps({"model_type": "qwen3_next", "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2})
     linear, full = read(text).stacks[0].blocks
     mixer = linear.mixers[0]
     assert (linear.layers, full.layers) == ((0, 1, 2), (3,))

@@ -80,7 +80,13 @@ def test_a_config_of_ten_megabytes_is_too_large() -> None:
 
 def test_a_key_that_changes_nothing_is_accepted_and_so_is_none_of_it() -> None:
     plain = count(read(json.dumps(LLAMA)))
-    harmless = {"rope_scaling": {"factor": 8.0}, "num_experts": 0, "use_qk_norm": False, "_anything": 7, "hidden_dropout": 0.1}
+    harmless = {
+        "rope_scaling": {"factor": 8.0},
+        "num_experts": 0,
+        "use_qk_norm": False,
+        "_anything": 7,
+        "hidden_dropout": 0.1,
+    }
     assert count(read(without(**harmless))) == plain
 
 
@@ -106,7 +112,9 @@ KEYS = st.sampled_from(
 
 @given(TYPES, st.dictionaries(KEYS | st.text(max_size=10), VALUES, max_size=4))
 @settings(deadline=None, max_examples=300)
-def test_no_config_ends_in_anything_but_an_architecture_or_a_clear_line(model_type: str, values: dict[str, object]) -> None:
+def test_no_config_ends_in_anything_but_an_architecture_or_a_clear_line(
+    model_type: str, values: dict[str, object]
+) -> None:
     _read_or_refuse(json.dumps({"model_type": model_type, **values}))
 
 

@@ -80,10 +80,10 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
     for op, op_name in enumerate(OPS):
         for variant, variant_name in enumerate(VARIANTS):
             name = f"{op_name}.{variant_name}" if variant_name else op_name
-            for wide in (False, True):
-                found = _find(name, wide, known)
+            for wide in (0, 1):  # ints: a bool would be a mask
+                found = _find(name, bool(wide), known)
                 index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (name, wide)
+                own[op, variant, wide] = found >= 0 and kernels[found] == (name, bool(wide))
     return Catalogue(tuple(kernels), index, own)
 
 

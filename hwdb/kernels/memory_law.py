@@ -19,6 +19,7 @@ from tilewise.hwdb.table import Floats, Ints, OperatorTable, Residency
 JOIN = 6.0  # exponent p
 HOT, GONE = 0.36, 1.24  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
 VECTOR = 4  # elements that a thread loads at once in row kernels
+ENDLESS = 1e15  # sets of inputs that never come round again
 CONSTANTS = 5  # floor_s, chip and memory bytes per second, seconds per row, seconds per column
 START = np.array([1.3e-6, 5e12, 3e12, 2e-11, 5e-11])
 PRIOR = np.array([0.05, 0.03, 0.1, 0.01, 0.01])  # weight of a log distance from the class, in log errors
@@ -48,9 +49,9 @@ def work(table: OperatorTable, l2_bytes: float, sets: Floats | None = None) -> W
     read, written = table.bytes_read, table.bytes_written
     both = read + written
     cold, warm = table.residency == Residency.COLD, table.residency == Residency.WARM
-    rounds = np.where(warm, 1.0, np.inf) if sets is None else sets
+    rounds = np.where(warm, 1.0, ENDLESS) if sets is None else sets
     between_reads = np.where(rounds > 1, np.where(cold, both, read) * rounds + written, both)
-    between_writes = np.where(cold, both * rounds, both)
+    between_writes = np.where(cold, np.maximum(both, 1.0) * rounds, both)
     missed = read * _miss(between_reads, l2_bytes) + written * _miss(between_writes, l2_bytes)
     cols = np.maximum(table.cols, 1.0)
     return Work(np.maximum(table.rows, 1.0), cols, read, written, missed, (cols % VECTOR == 0).astype(np.int64))
@@ -58,8 +59,7 @@ def work(table: OperatorTable, l2_bytes: float, sets: Floats | None = None) -> W
 
 def _miss(footprint: Floats, l2_bytes: float) -> Floats:
     """Part of the accesses that miss after `footprint` bytes passed through L2."""
-    with np.errstate(invalid="ignore"):
-        return np.nan_to_num(np.clip((footprint / l2_bytes - HOT) / (GONE - HOT), 0.0, 1.0), nan=0.0)
+    return np.clip((footprint / l2_bytes - HOT) / (GONE - HOT), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

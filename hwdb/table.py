@@ -135,6 +135,12 @@ VARIANTS: tuple[str, ...] = (
 VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
 
 
+def kernel_codes(kernel: str) -> tuple[int, int]:
+    """Codes of "op" or "op.variant"; raises KeyError for a name that is neither."""
+    op, _, variant = kernel.partition(".")
+    return OP_CODES[op], VARIANT_CODES[variant]
+
+
 class Residency(IntEnum):
     """Where a memory-bound kernel finds its operands."""
 

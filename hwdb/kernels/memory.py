@@ -15,7 +15,7 @@ from tilewise.hwdb.kernels.memory_kernels import WIDE, Catalogue
 from tilewise.hwdb.kernels.memory_law import Walls, Work
 from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, table_from_columns
+from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, kernel_codes, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
@@ -161,7 +161,7 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
 
 
 def _columns(family: str, columns: Measurements) -> dict[str, NDArray[Any]]:
-    codes = np.array([memory_kernels.codes(name) for name in memory_kernels.names_of(family, columns)]).reshape(-1, 2)
+    codes = np.array([kernel_codes(name) for name in memory_kernels.names_of(family, columns)]).reshape(-1, 2)
     inner = np.where(columns["inner"] > 0, columns["inner"], columns["cols"]).astype(float)
     sets, read, written = (columns[name].astype(float) for name in ("sets", "bytes_read", "bytes_written"))
     named = {"reused": Residency.REUSED, "warm": Residency.WARM, "cold": Residency.COLD}

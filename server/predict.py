@@ -20,13 +20,12 @@ from tilewise.server.architecture.model import Architecture
 from tilewise.server.memory import memory
 from tilewise.server.operators import walk
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
+from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
 from tilewise.server.report import Interval, Report, Step, StepTable
-from tilewise.server.summary import headline, layers, operators, regime
+from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
-
-SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +75,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
         memory_capacity_bytes=capacity,
         fits=bool(resident.total_bytes <= capacity),
         headline=headline(arch, workload, gpu, step, parts, resident),
-        notes=(*arch.notes, *notes(arch, workload.tensor_parallel)),
+        notes=(*arch.notes, *notes(arch, workload.tensor_parallel), *padding_notes(arch, workload.tokens)),
         table=table,
         times=times,
     )

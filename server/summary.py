@@ -21,7 +21,7 @@ REGIMES = {
     Wall.LAUNCH: "overhead",
     Wall.COMMUNICATION: "communication",
 }
-SHARED = 0.5  # as in server/predict.py
+SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured (server/predict.py)
 
 
 def regime(walls: tuple[float, ...]) -> str:

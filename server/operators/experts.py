@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.hwdb.table import Layout
-from tilewise.server.architecture.model import Experts
+from tilewise.server.architecture.model import Architecture, Experts
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, operation, project, shard
@@ -27,6 +27,24 @@ def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
     per_expert = tokens * experts.top_k / hit
     padded: Number = np.ceil(per_expert / tile) * tile
     return 1 - per_expert / padded
+
+
+EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
+
+
+def padding_notes(arch: Architecture, tokens: int) -> tuple[str, ...]:
+    """How full the experts are at this many tokens, for every distinct mixture of the architecture."""
+    found: dict[str, None] = {}
+    for moe in (block.feed_forward for stack in arch.stacks for block in stack.blocks):
+        if isinstance(moe, Experts):
+            hit = np.mean(distinct_experts(moe.count, moe.top_k, tokens))
+            rows = np.mean(tokens * moe.top_k) / hit
+            waste = float(np.mean(padded_share(tokens, moe, EXPERT_TILE)))
+            found[
+                f"{hit:.4g} of {np.max(moe.count)} experts are hit, {rows:.4g} tokens each; a kernel that pads experts to "
+                f"{EXPERT_TILE} rows would waste {waste:.2%} of their work"
+            ] = None
+    return tuple(found)
 
 
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:

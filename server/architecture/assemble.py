@@ -168,11 +168,8 @@ def stack(keys: Keys) -> Stack:
 
 def vision_keys(keys: Keys) -> Keys:
     """The keys of a vision tower with the number of its tokens: one a patch, and the class token."""
-    image, patch = keys["image_size"], keys["patch_size"]
-    if isinstance(image, list) or isinstance(patch, list):
-        raise invalid("image_size", "image_size and patch_size must be whole numbers (square images)")
-    side = image // patch
-    return {**keys, "patches": side * side, "tokens": side * side + keys["class_tokens"]}
+    side = keys["image_size"] // keys["patch_size"]
+    return {**keys, "tokens": side * side + keys["class_tokens"]}
 
 
 def decoder_keys(keys: Keys) -> Keys:

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
-from tilewise.server.architecture.sizes import Keys, divide, product
+from tilewise.server.architecture.sizes import Keys, divide, need, product
 
 
 def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, cross: bool = False) -> Attention:
@@ -118,7 +118,7 @@ def _indexer(keys: Keys) -> Indexer:
         head_dim=dim,
         top_k=keys["index_topk"],
         projections=(
-            Linear(name="index_q_proj", inputs=keys["q_lora_rank"], outputs=heads * dim),
+            Linear(name="index_q_proj", inputs=need(keys, "q_lora_rank"), outputs=heads * dim),
             Linear(name="index_k_proj", inputs=hidden, outputs=dim),
             Linear(name="index_weights_proj", inputs=hidden, outputs=heads),
         ),
@@ -132,7 +132,7 @@ def compressed(keys: Keys, rate: int) -> Attention:
     Rate 4 compresses overlapping pairs and picks by an indexer; rate 128 keeps all compressed keys.
     """
     hidden, heads, dim = keys["hidden_size"], keys["num_attention_heads"], keys["head_dim"]
-    groups, out_rank, q_rank = keys["o_groups"], keys["o_lora_rank"], keys["q_lora_rank"]
+    groups, out_rank, q_rank = keys["o_groups"], keys["o_lora_rank"], need(keys, "q_lora_rank")
     group = divide(heads * dim, groups, "num_attention_heads * head_dim", "o_groups")
     overlap = 2 if rate == keys["index_rate"] else 1
     width = overlap * dim
@@ -176,7 +176,7 @@ def _compressed_indexer(keys: Keys, rate: int) -> Indexer:
         top_k=keys["index_topk"],
         projections=(
             *_compressor(hidden, 2 * dim, "index"),
-            Linear(name="index_q_proj", inputs=keys["q_lora_rank"], outputs=heads * dim),
+            Linear(name="index_q_proj", inputs=need(keys, "q_lora_rank"), outputs=heads * dim),
             Linear(name="index_weights_proj", inputs=hidden, outputs=heads),
         ),
         norms=(norm(keys, "index_k_norm", dim),),

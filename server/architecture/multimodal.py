@@ -11,7 +11,7 @@ from tilewise.server.architecture.canonical import canonical
 from tilewise.server.architecture.families import Family, family, names
 from tilewise.server.architecture.linear import listed
 from tilewise.server.architecture.model import Architecture, Norm, Size, Stack
-from tilewise.server.architecture.sizes import Keys, divide, invalid, product
+from tilewise.server.architecture.sizes import Keys, invalid, product
 
 
 def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:
@@ -77,7 +77,7 @@ def _tower(config: Any, part: Mapping[str, Any], wrapper: Keys, text: Keys) -> S
     sizes = {**keys, **counts, **wrapper, "text_hidden_size": text["hidden_size"], "tokens": tower.tokens}
     merged = product(sizes, wrapper["projector_merge"])
     patches = tower.tokens - keys["class_tokens"] if tower.tokens else 0  # 0: the model takes images of any size
-    tokens = wrapper["projector_tokens"] or divide(patches, merged, "the patches of an image", "those merged into one")
+    tokens = wrapper["projector_tokens"] or patches // merged
     return replace(
         tower,
         projector=listed(sizes, wrapper["projector"]),

@@ -30,6 +30,8 @@ def check_size(key: str, value: Any, least: int = 1) -> Size:
     """`value` as a size: a whole number (or int64 array) from `least` to the limit of its key."""
     limits = key_rules().limits
     most = limits.get(key, limits["default"])
+    if type(value) is int and least <= value <= most:
+        return value  # the common case, without numpy
     whole = type(value) is int or (isinstance(value, np.ndarray) and value.ndim == 1 and value.dtype.kind == "i")
     if not whole or np.size(value) == 0:
         shown = " ".join(str(value)[:40].split())
@@ -46,7 +48,7 @@ def check_size(key: str, value: Any, least: int = 1) -> Size:
 def divide(total: Size, parts: Size, total_key: str, parts_key: str) -> Size:
     """total / parts, which must be exact; the error names both keys and the nearest values that divide."""
     rest = total % parts
-    if np.any(rest):
+    if rest if isinstance(rest, int) else np.any(rest):
         bad = rest != 0
         (t, where), (p, _) = _first(total, bad), _first(parts, bad)
         nearest = f"{t // p * p} or {(t // p + 1) * p}" if t >= p else str(p)

@@ -74,7 +74,7 @@ class Run:
         self.discarded = self.failed = 0
         self._told = 0.0
         self._want_names_again()
-        skip_done(plan, self._done())
+        skip_done(plan, device.share(self._done()))
 
     def go(self) -> None:
         """Measure until the budget is spent or nothing is left; names come last. Raises DeviceLost."""
@@ -192,7 +192,7 @@ class Run:
 
     def _tell(self, last: bool = False) -> None:
         """Progress and time left, every two seconds."""
-        if not last and time.monotonic() - self._told < 2:
+        if os.environ.get("RANK", "0") != "0" or (not last and time.monotonic() - self._told < 2):
             return
         self._told = time.monotonic()
         self._save_about()

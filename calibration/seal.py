@@ -25,25 +25,44 @@ COPIED = ("choices.npz", "counters.csv")
 CENSUS_COLUMNS = (*Gemm._fields, "kernel")
 
 
-def seal(run: Path, into: Path) -> Calibration:
-    """Write the calibration of a run's points to `into`/<id> and return it; models and their errors are added by fit.
+def seal(runs: Sequence[Path], into: Path) -> Calibration:
+    """Write the calibration of runs' points to `into`/<id> and return it; models and their errors are added by fit.
 
-    Raises InvalidInput where the folder holds no points.
+    The first run describes the calibration; others (collectives, say, from a machine with more GPUs) bring the families
+    that it lacks. Raises InvalidInput where there are no points, or runs of unlike SKU or stack.
     """
-    about = json.loads((run / "run.json").read_text()) if (run / "run.json").exists() else {}
-    points = {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS}
-    points = {family: rows for family, rows in points.items() if rows}
-    if not about or not points:
-        raise InvalidInput(f"{run} holds no points to make a calibration of", reason="NO_POINTS")
-    failures = _read(run / "failures.csv")
+    points: dict[str, list[dict[str, str]]] = {}
+    names, failures = [], []
+    for run in runs:
+        found = {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS}
+        fresh = {family: rows for family, rows in found.items() if rows and family not in points}
+        names += [row for row in _read(run / "names.csv") if row["family"] in fresh]
+        failures += [row for row in _read(run / "failures.csv") if row["family"] in fresh]
+        points |= fresh
+    if not points:
+        raise InvalidInput(f"{', '.join(map(str, runs))} holds no points to make a calibration of", reason="NO_POINTS")
+    about = _joined([json.loads((run / "run.json").read_text()) for run in runs])
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
-        _write_measurements(draft / "measurements", about["keys"], points, _read(run / "names.csv"), failures)
+        _write_measurements(draft / "measurements", about["keys"], points, names, failures)
         for extra in COPIED:
-            if (run / extra).exists():
-                shutil.copy(run / extra, draft / "measurements" / extra)
+            if (runs[0] / extra).exists():
+                shutil.copy(runs[0] / extra, draft / "measurements" / extra)
         (draft / "card.json").write_bytes(canonical(card(about, points, failures)))
         return settle(draft, into)
+
+
+def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The first run's description with the keys of all; `others` tells where the rest was measured."""
+    first = abouts[0]
+    for about in abouts[1:]:
+        for key in ("sku", "stack"):
+            if about[key] != first[key]:
+                message = f"runs of unlike {key} make no calibration: {first[key]} and {about[key]}"
+                raise InvalidInput(message, reason="OTHER_RUN", field=key)
+    keys = {family: key for about in reversed(abouts) for family, key in about["keys"].items()}
+    others = [{key: about[key] for key in ("gpu", "ranks", "started", "used_s")} for about in abouts[1:]]
+    return {**first, "keys": keys, "others": others, "production": all(about["production"] for about in abouts)}
 
 
 def settle(draft: Path, into: Path) -> Calibration:
@@ -85,6 +104,7 @@ def card(about: Mapping[str, Any], points: Mapping[str, Sequence[Row]], failures
             family: {"key": about["keys"][family], **_summary(rows, family, failures)}
             for family, rows in points.items()
         },
+        "others": about["others"],
         "failures": dict(Counter(f"{row['family']}: {row['reason']}" for row in failures).most_common(20)),
         "models": {},
         "held_out": [],

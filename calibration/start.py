@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,15 +81,16 @@ def start(request: Request) -> Calibration | None:
     run = Run(settings, todo, device, about(request, goal, level, facts, production), time.monotonic() - begin)
     try:
         run.go()
+        device.close()
     except DeviceLost as error:
         message = f"the GPU no longer answers ({error}); what was measured is safe: run the same command again to go on"
         raise NotAvailable(message, reason="DEVICE_LOST", output=points) from error
-    return finish(points, request.output, request.fit) if rank == 0 else None
+    return finish([points], request.output, request.fit) if rank == 0 else None
 
 
-def finish(points: Path, into: Path, fit_models: bool = True) -> Calibration:
-    """Seal the points of a run, whole or cut short, and fit the models that this version has."""
-    sealed = seal(points, into)
+def finish(runs: Sequence[Path], into: Path, fit_models: bool = True) -> Calibration:
+    """Seal the points of runs, whole or cut short, and fit the models that this version has."""
+    sealed = seal(runs, into)
     return fit(sealed, into) if fit_models else sealed
 
 

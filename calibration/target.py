@@ -37,6 +37,6 @@ def target(sku: Sku, gpus: int = 1) -> Target:
 
 
 def _arch(sku: Sku) -> str:
-    if "compute_capability" not in sku.figures:
-        return str(sku.figures["architecture"].value)
-    return "sm_" + str(sku.figures["compute_capability"].value).replace(".", "")
+    """As sm_90 for compute capability 9.0; AMD's names stay as they are."""
+    capability = str(sku.figures["compute_capability"].value)
+    return capability if capability.startswith("gfx") else "sm_" + capability.replace(".", "")

@@ -96,7 +96,7 @@ class Calibration:
             if not path.is_file():
                 raise NotFound(f"calibration {self.id} measured no {family}", reason="NOT_MEASURED", family=family)
             columns = read_columns(path)
-            if "kernel" in columns:
+            if "kernel" in columns and columns["kernel"].dtype.kind == "i":
                 columns["kernel"] = self._kernel_names[columns["kernel"].astype(np.int64)]
             if family in self.card["families"]:
                 columns["held"] = held_out(self._shapes(columns, family))

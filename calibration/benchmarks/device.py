@@ -7,12 +7,15 @@ import math
 import os
 import time
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from tilewise.calibration.driver import Driver
 from tilewise.calibration.protocol import Call, DeviceLost, Telemetry, Unmeasurable, Window
+
+Value = TypeVar("Value")
 
 GIB = 2**30
 SPIN_CYCLES = (20_000, 220_000)  # their difference, 200,000 cycles, lasts 0.1 ms: the event resolution is 0.5 % of it
@@ -194,6 +197,20 @@ class Device:
         vote = torch.tensor(int(willing), device=self.torch)
         torch.distributed.all_reduce(vote, torch.distributed.ReduceOp.MIN)
         return bool(vote.item())
+
+    def share(self, value: Value) -> Value:
+        """The first rank's value, on all ranks: what one of them has done, none does again."""
+        if not self.ranks:
+            return value
+        box = [value]
+        torch.distributed.broadcast_object_list(box)
+        return box[0]
+
+    def close(self) -> None:
+        """Leave the other ranks, when all are done: a process that just ends takes its peers down."""
+        if self.ranks:
+            torch.distributed.barrier()
+            torch.distributed.destroy_process_group()
 
     def recover(self) -> None:
         """After a failed point: a device that no longer answers raises here, and the run ends."""

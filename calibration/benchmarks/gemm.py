@@ -15,7 +15,6 @@ __all__ = ["COLUMNS", "NAME", "call", "cases", "prepare"]
 
 NAME = "gemm"
 TORCH = {"bf16": torch.bfloat16, "fp16": torch.float16, "tf32": torch.float32, "fp32": torch.float32}
-FP8 = torch.float8_e4m3fnuz if torch.version.hip else torch.float8_e4m3fn
 
 
 def prepare(case: Case, pool: Pool) -> list[Call]:
@@ -50,12 +49,20 @@ def _plain(gemm: Gemm, pool: Pool) -> Call:
 
 def _scaled(gemm: Gemm, pool: Pool) -> Call:
     """fp8 with one scale a tensor or one a row, bf16 out."""
-    x, w = pool.random((gemm.m, gemm.k), FP8), pool.random((gemm.n, gemm.k), FP8).t()
+    x, w = pool.random((gemm.m, gemm.k), _fp8()), pool.random((gemm.n, gemm.k), _fp8()).t()
     ones = _ones(pool.device)
     one, other = ones[0], ones[0]
     if gemm.dtype == "fp8row":
         one, other = ones[: gemm.m].view(-1, 1), ones[: gemm.n].view(1, -1)
     return lambda: torch._scaled_mm(x, w, scale_a=one, scale_b=other, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+@cache
+def _fp8() -> torch.dtype:
+    """e4m3 in the form that the GPU computes with: FNUZ on MI300X and MI325X, OCP elsewhere."""
+    if torch.version.hip and "gfx94" in torch.cuda.get_device_properties(0).gcnArchName:
+        return torch.float8_e4m3fnuz
+    return torch.float8_e4m3fn
 
 
 @cache
@@ -67,7 +74,7 @@ def _block_scaled(gemm: Gemm, pool: Pool) -> Call:
     """mxfp8 (a power-of-two scale every 32 elements) and nvfp4 (an e4m3 scale every 16), bf16 out."""
     block, scale_type = (32, torch.float8_e8m0fnu) if gemm.dtype == "mxfp8" else (16, torch.float8_e4m3fn)
     if gemm.dtype == "mxfp8":
-        x, w = pool.random((gemm.m, gemm.k), FP8), pool.random((gemm.n, gemm.k), FP8).t()
+        x, w = pool.random((gemm.m, gemm.k), _fp8()), pool.random((gemm.n, gemm.k), _fp8()).t()
     else:
         packed = torch.float4_e2m1fn_x2
         x = pool.random((gemm.m, gemm.k // 2), torch.int8).view(packed)

@@ -107,14 +107,18 @@ def counted(works: str) -> None:
 
 
 @calibrate.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folders", type=FOLDER, nargs=-1, required=True)
 @option("-o", "--output", type=FOLDER, help="Where the calibration goes; unset: beside the points.")
-def finish(folder: Path, output: Path | None) -> None:
-    """Make a calibration of the points in FOLDER (an --output of `run`), also of a run that was cut short."""
+@option("--fit/--no-fit", "fit_models", default=True, show_default=True, help="Fit models.")
+def finish(folders: tuple[Path, ...], output: Path | None, fit_models: bool) -> None:
+    """Make a calibration of the points in FOLDERS (each an --output of `run`), also of runs that were cut short.
+
+    The first run describes it; the others bring the families that it lacks, such as collectives.
+    """
     from tilewise.calibration.start import finish
 
-    points = folder / "points" if (folder / "points").is_dir() else folder
-    click.echo(str(finish(points, output or points.parent).folder))
+    runs = [folder / "points" if (folder / "points").is_dir() else folder for folder in folders]
+    click.echo(str(finish(runs, output or runs[0].parent, fit_models).folder))
 
 
 @calibrate.command()

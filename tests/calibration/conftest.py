@@ -52,6 +52,6 @@ def make(tmp_path: Path) -> Make:
         write(run / "names.csv", ("family", "key", "kernel"), names)
         write(run / "failures.csv", FAILURE_COLUMNS, [])
         (run / "run.json").write_text(json.dumps({**ABOUT, **about}))
-        return seal(run, tmp_path / name)
+        return seal([run], tmp_path / name)
 
     return calibration

@@ -146,6 +146,7 @@ for case in collectives.cases(CPU, Level.TINY):
     time_s = collectives.measure(case, cpu)["time_s"]
     if collectives.dist.get_rank() == 0:
         print(case.key["op"], case.key["ranks"], time_s > 0)
+cpu.close()
 """
 
 

@@ -77,4 +77,25 @@ def test_a_folder_without_card_or_with_another_schema_is_refused(make: Make, tmp
 
 def test_a_run_without_points_makes_no_calibration(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="holds no points"):
-        seal(tmp_path, tmp_path)
+        seal([tmp_path], tmp_path)
+
+
+def test_another_run_brings_the_families_that_the_first_lacks(make: Make, tmp_path: Path) -> None:
+    make("a")
+    run, more = tmp_path / "a" / "points", tmp_path / "more"
+    more.mkdir()
+    about = json.loads((run / "run.json").read_text())
+    (more / "run.json").write_text(json.dumps({**about, "ranks": 2, "keys": {"collectives": ["op", "bytes"]}}))
+    head = "op,bytes,state,time_us,spread,clock_mhz,windows,discarded"
+    (more / "collectives.csv").write_text(f"{head}\nall_reduce,1024,burst,20.5,0.01,1980,3,0\n")
+    both = seal([run, more], tmp_path / "both")
+    assert both.families() == ("collectives", "gemm")
+    assert both.measurements("collectives")["time_us"].tolist() == [20.5]
+    assert [other["ranks"] for other in both.card["others"]] == [2]
+
+
+def test_runs_of_unlike_stacks_make_no_calibration(make: Make, tmp_path: Path) -> None:
+    make("a")
+    make("b", stack={"torch": "2.12"})
+    with pytest.raises(InvalidInput, match="unlike stack"):
+        seal([tmp_path / "a" / "points", tmp_path / "b" / "points"], tmp_path)

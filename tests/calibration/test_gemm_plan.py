@@ -2,6 +2,7 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,6 +61,17 @@ def test_blackwell_formats_are_measured_on_blackwell_alone() -> None:
     dtypes = {case.key["dtype"] for case in gemm_plan.cases(b200, Level.FULL)}
     assert {"mxfp8", "nvfp4"} <= dtypes
     assert not {"mxfp8", "nvfp4"} & {case.key["dtype"] for case in CASES}
+
+
+@pytest.mark.parametrize(
+    ("sku", "arch"),
+    [("h100-sxm5-80gb", "sm_90"), ("b200-sxm-180gb", "sm_100"), ("b300-sxm-270gb", "sm_103"), ("mi300x", "gfx942")],
+)
+def test_every_vendors_gpu_has_a_plan_under_its_architectures_name(sku: str, arch: str) -> None:
+    goal = target(Database.packaged().sku(sku))
+    assert goal.arch == arch
+    dtypes = {case.key["dtype"] for case in gemm_plan.cases(goal, Level.FULL)[:2000]}
+    assert {"bf16", "fp16", "fp8", "fp8row"} <= dtypes
 
 
 def test_small_shapes_are_measured_from_cache_and_cold() -> None:

@@ -133,20 +133,13 @@ PRECISIONS = {
 }  # fmt: skip
 
 
-def fit_model(
-    measurements: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120
-) -> GemmModel:
-    """Fit to burst points (columns kind, dtype, m, n, k, time_us, held, state, clock_mhz) and the harvested choices."""
+def fit_model(points: Mapping[str, Any], harvest: Mapping[str, NDArray[Any]], sku: Sku, epochs: int = 120) -> GemmModel:
+    """Fit to points (columns kind, dtype, m, n, k, time_us; held-out ones left out) and the harvested choices."""
     choice = gemm_choice.fit(harvest, sku.sm_count)
-    burst = np.array([state == "burst" for state in measurements["state"]]) & np.isfinite(measurements["time_us"])
-    p = problem_of(measurements, burst)
+    p = problem_of(points, np.ones(len(points["m"]), bool))
     rows, _ = _evaluate(p, choice, sku)
-    residual = regression.fit(
-        rows,
-        np.asarray(measurements["time_us"])[burst] * 1e-6,
-        np.asarray(measurements["held"], bool)[burst],
-        mlp.Training(hidden=(48, 48), epochs=epochs, batch=128, rate=4e-3, decay=3e-3),
-    )
+    plan = mlp.Training(hidden=(48, 48), epochs=epochs, batch=128, rate=4e-3, decay=3e-3)
+    residual = regression.fit(rows, np.asarray(points["time_us"]) * 1e-6, plan)
     return GemmModel(choice, residual, np.array([0.0, 0.0]))
 
 

@@ -1,9 +1,9 @@
-"""What the fitted kernel models share: a residual on physics, an interval from held-out errors, a distance.
+"""What the fitted kernel models share: a residual on physics, an interval from cross-fitted errors, a distance.
 
 A family says what physics gives (`base_s`), what else may matter (`features`), where a row lies (`place`: up to three
 log2 sizes) and which group it belongs to (`group`: operator, precision, alignment class). The fitted time is
-base_s x exp(residual); the residual is the mean of a few small nets. The interval is split-conformal: the 90 % quantile
-of the held-out errors of the row's region (group family and time band). The distance is in octaves to the nearest
+base_s x exp(residual); the residual is the mean of a few small nets. The interval is conformal: the 90 % quantile of the
+cross-fitted errors of the row's region (family and time band). The distance is in octaves to the nearest
 measured cell of the row's group.
 """
 
@@ -21,7 +21,8 @@ from tilewise.hwdb.table import Floats, Ints
 
 COVERAGE = 0.9
 BAND_EDGES_S = np.array([8e-6, 2e-5, 6e-5, 3e-4])  # short kernels are harder: each band has its own interval
-REGION_MIN = 24  # held-out points below which a region borrows its group's, then the family's, interval
+REGION_MIN = 24  # points below which a region borrows its group's, then the family's, interval
+FOLDS = 4
 OCTAVES_MAX = 1.5  # farther from every measurement than this is out of range
 
 
@@ -29,7 +30,7 @@ OCTAVES_MAX = 1.5  # farther from every measurement than this is out of range
 class Rows:
     """Rows of one family as a model sees them; arrays of shape (rows,), features (rows, inputs), place (rows, dims).
 
-    family: which pool of held-out errors a row's interval comes from (coarser than group)
+    family: which pool of errors a row's interval comes from (coarser than group)
     """
 
     base_s: Floats
@@ -63,10 +64,7 @@ class Regression:
     limit: float
 
     def residual(self, features: NDArray[np.float32]) -> Floats:
-        total = self.nets[0](features)[:, 0]
-        for net in self.nets[1:]:
-            total += net(features)[:, 0]
-        return np.clip(total / len(self.nets), -self.limit, self.limit).astype(np.float64)
+        return np.clip(_mean(self.nets, features), -self.limit, self.limit)
 
     def predict(self, rows: Rows) -> Answer:
         time_s = rows.base_s * np.exp(self.residual(rows.features))
@@ -100,24 +98,36 @@ class Regression:
         return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]))
 
 
-def fit(
-    rows: Rows, measured_s: Floats, held: NDArray[np.bool_], plan: mlp.Training, nets: int = 4, limit: float = 1.5
-) -> Regression:
-    """Fit nets on the rows that are not `held`, margins on those that are. `limit` bounds |log residual|."""
+def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit: float = 1.5) -> Regression:
+    """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
+
+    `limit` bounds |log residual|. Held-out shapes are not the caller's to hand in: they judge the result.
+    """
     target = np.log(measured_s / rows.base_s)
-    use = np.flatnonzero(~held)
-    fitted = tuple(
-        mlp.train(rows.features[use], target[use, None], 1, mlp.huber(0.05), replace(plan, seed=seed))
-        for seed in range(nets)
-    )
+    fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS
+    guess = np.zeros(len(target))
+    for one in range(FOLDS):
+        apart = fold == one
+        some = _nets(rows[~apart], target[~apart], plan, max(1, nets // 2))
+        guess[apart] = np.clip(_mean(some, rows.features[apart]), -limit, limit)
+    predicted_s = rows.base_s * np.exp(guess)
+    shape = (int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)
+    margins = _margins(np.abs(target - guess), rows.family, np.searchsorted(BAND_EDGES_S, predicted_s), shape)
     grid, origin = _grid(rows)
-    draft = Regression(fitted, np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)), grid, origin, limit)
-    predicted_s = rows.base_s * np.exp(draft.residual(rows.features))
-    error = np.abs(np.log(measured_s / predicted_s))
-    margins = _margins(
-        error[held], rows.family[held], np.searchsorted(BAND_EDGES_S, predicted_s[held]), draft.margins.shape
+    return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit)
+
+
+def _nets(rows: Rows, target: Floats, plan: mlp.Training, count: int) -> tuple[mlp.Mlp, ...]:
+    return tuple(
+        mlp.train(rows.features, target[:, None], 1, mlp.huber(0.05), replace(plan, seed=seed)) for seed in range(count)
     )
-    return Regression(fitted, margins, grid, origin, limit)
+
+
+def _mean(nets: tuple[mlp.Mlp, ...], features: NDArray[np.float32]) -> Floats:
+    total = nets[0](features)[:, 0]
+    for net in nets[1:]:
+        total += net(features)[:, 0]
+    return np.asarray(total / len(nets), np.float64)
 
 
 def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:

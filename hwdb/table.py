@@ -94,6 +94,16 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
+# Which of several implementations runs a row, as calibrations name them. A row's `variant` is the index into this
+# tuple; 0 is what the framework takes by itself. Append only.
+VARIANTS: tuple[str, ...] = (
+    "",
+    "cudnn",  # attention backends of torch's scaled_dot_product_attention
+    "flash",
+    "math",
+)
+VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
@@ -119,7 +129,7 @@ class OperatorTable:
     label, shape: index into `labels`; index of the candidate shape the row belongs to
     count:        how often the row is executed in one step (layers it stands for)
     kernels:      GPU kernels that one execution launches in the workload's execution mode
-    kind, op, precision: codes of Kind, OPS, Precision
+    kind, op, precision, variant: codes of Kind, OPS, Precision, VARIANTS
     flops:        model FLOPs of one execution (2 per multiply-add; causal half counted once; 0 for memory-bound rows)
     executed_flops: FLOPs the kernels really run: padding, recompute of the attention backward
     bytes_read, bytes_written: compulsory device-memory traffic of one execution, bytes
@@ -142,6 +152,7 @@ class OperatorTable:
     kind: Ints
     op: Ints
     precision: Ints
+    variant: Ints
     flops: Floats
     executed_flops: Floats
     bytes_read: Floats

@@ -94,9 +94,10 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
-# Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed. Append only.
+# Which of several kernels runs a row, where they differ in speed: of a memory-bound row's `op`, or as a backend of
+# attention. Append only.
 VARIANTS: tuple[str, ...] = (
-    "",  # the op's usual kernel: dense operands; of a norm or softmax the framework's fused kernel
+    "",  # the usual kernel, which the framework takes by itself: dense operands; of a norm or softmax the fused one
     "compiled",  # as inductor fuses it with its neighbours
     "eager",  # the whole chain of kernels that eager code launches for it
     # elementwise: one operand is one value a row, one a column, or one in all
@@ -131,6 +132,10 @@ VARIANTS: tuple[str, ...] = (
     "amax_row",
     "sum",  # of everything
     "nll",
+    # attention backends of torch's scaled_dot_product_attention
+    "cudnn",
+    "flash",
+    "math",
 )
 VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
 
@@ -167,7 +172,7 @@ class OperatorTable:
     label, shape: index into `labels`; index of the candidate shape the row belongs to
     count:        how often the row is executed in one step (layers it stands for)
     kernels:      GPU kernels that one execution launches in the workload's execution mode
-    kind, op, precision: codes of Kind, OPS, Precision
+    kind, op, precision, variant: codes of Kind, OPS, Precision, VARIANTS
     flops:        model FLOPs of one execution (2 per multiply-add; causal half counted once; 0 for memory-bound rows)
     executed_flops: FLOPs the kernels really run: padding, recompute of the attention backward
     bytes_read, bytes_written: compulsory device-memory traffic of one execution, bytes
@@ -191,6 +196,7 @@ class OperatorTable:
     kind: Ints
     op: Ints
     precision: Ints
+    variant: Ints
     flops: Floats
     executed_flops: Floats
     bytes_read: Floats
@@ -214,7 +220,6 @@ class OperatorTable:
     phase: Ints
     rows: Floats
     cols: Floats
-    variant: Ints
     residency: Ints
     message_bytes: Floats
     ranks: Ints

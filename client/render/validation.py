@@ -21,6 +21,7 @@ LEGEND = (
     "mean, median, p90: of |predicted / measured - 1|; bias: mean of predicted / measured - 1; covered: measurements inside\n"
     "the 90 % interval; width: its mean width over the prediction\n"
 )
+COUNTS = ("judged", "refused", "skipped", "unmeasured")
 REASONS, WORST = 8, 10
 
 
@@ -36,7 +37,7 @@ def section(found: Validation) -> str:
     lines = [
         f"{found.sheet.name}: {found.sheet.title} on {found.gpu} "
         f"({f'calibration {found.calibration}' if found.calibration else 'no calibration: datasheet and published ceilings'})",
-        f"{counts['rows']} rows: {counts['judged']} judged, {counts['refused']} refused, {counts['skipped']} skipped",
+        f"{counts['rows']} rows: " + ", ".join(f"{counts[name]} {name}" for name in COUNTS if counts[name] or name != COUNTS[-1]),
         *(f"  {number} x {why}" for why, number in reasons(outcome).most_common(REASONS)),
         "",
     ]
@@ -62,11 +63,11 @@ def line(name: str, error: Errors) -> list[str]:
 
 
 def counted(outcome: Outcome) -> dict[str, int]:
-    """Rows, and of them those judged by any quantity, refused by the models, skipped for a reason of their own."""
+    """Rows, and of them: judged by any quantity; refused by the models; skipped for a reason of their own; unmeasured."""
     judged = np.any([quantity.judged for quantity in outcome.quantities], axis=0)
-    refused = int((outcome.refused & ~judged).sum())
-    rows = len(judged)
-    return {"rows": rows, "judged": int(judged.sum()), "refused": refused, "skipped": rows - int(judged.sum()) - refused}
+    given = outcome.reasons != ""
+    parts = (judged, outcome.refused & ~judged, given & ~outcome.refused & ~judged, ~given & ~judged)
+    return {"rows": len(judged), **{name: int(part.sum()) for name, part in zip(COUNTS, parts, strict=True)}}
 
 
 def reasons(outcome: Outcome) -> Counter[str]:

@@ -72,7 +72,6 @@ def _asked(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words
 
 def _refuse(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words) -> None:
     """Rows that no operator here stands for."""
-    rules.untimed(sheet, found)
     unknown = ~np.isin(phase, list(PHASES))
     rules.explain(found, unknown, "phase not stated")
     rules.explain(found, np.isnan(np.stack(list(columns.values()))).any(axis=0), "shape not stated in full")

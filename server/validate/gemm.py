@@ -22,7 +22,6 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     codes = rules.precisions(names)
     for name in sorted(set(names[codes < 0].tolist())):
         rules.explain(found, names == name, f"number format {name} is not modelled")
-    rules.untimed(sheet, found)
     rows = rules.usable(found)
     table, owner = joined(_parts(sheet, rows, codes))
     burst, sustained = rules.times(sheet)

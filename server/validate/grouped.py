@@ -19,7 +19,6 @@ WIDTH = 2  # bytes of an activation
 
 def ask_experts(sheet: Sheet, found: list[str]) -> Asked:
     """[experts] has as many rows for every expert, all of them hit."""
-    rules.untimed(sheet, found)
     rows = rules.usable(found)
     experts, each, n, k = (sheet.number(name) for name in ("experts", "tokens_per_expert", "n", "k"))
     parts = [
@@ -36,7 +35,6 @@ def ask_experts(sheet: Sheet, found: list[str]) -> Asked:
 
 def ask_points(sheet: Sheet, found: list[str]) -> Asked:
     """[grouped_gemm]: a calibration's own points, forward and gradients, m rows over the experts hit."""
-    rules.untimed(sheet, found)
     rows = rules.usable(found)
     m, n, k, hit = (sheet.number(name) for name in ("m", "n", "k", "hit"))
     layout = sheet.words("kind", "layout", "0").astype(np.int64)
@@ -64,7 +62,6 @@ def ask_layers(sheet: Sheet, found: list[str]) -> Asked:
     codes = rules.precisions(names)
     for name in sorted(set(names[codes < 0].tolist())):
         rules.explain(found, names == name, f"number format {name} is not modelled")
-    rules.untimed(sheet, found)
     rows = rules.usable(found)
     plain = np.char.find(sheet.text("impl"), "nongated") >= 0
     parts = [

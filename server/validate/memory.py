@@ -7,8 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.table import OP_CODES, Floats, Ints
-from tilewise.server.operators.sequences import Launches, Operands
+from tilewise.hwdb.precision import NAMES
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.sequences import Operands
 from tilewise.server.validate import rules
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
@@ -22,7 +24,6 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     kinds, kind = facts()["memory_kinds"], sheet.text("kind")
     for name in sorted(set(kind.tolist()) - set(kinds)):
         rules.explain(found, kind == name, f"{name} is no kernel on the GPU, or none known here")
-    rules.untimed(sheet, found)
     parts = [_kind(sheet, found, name, entry) for name, entry in kinds.items()]
     return _asked(sheet, found, [part for part in parts if len(part[1])], kind, np.full(len(sheet), "bf16"))
 
@@ -33,11 +34,20 @@ def _kind(sheet: Sheet, found: list[str], name: str, entry: dict[str, Any]) -> P
     if not ours:
         return joined([])
     extent = np.array([_extent(entry["case"], case) for case in sheet.text("case")[rows].tolist()])
-    launches = tuple(
-        Launches(OP_CODES[op], Operands.of(read), Operands.of(written), special=special)
-        for op, read, written, special in entry["launches"]
-    )
-    return emitted(rows, lambda e: e.launches(name, launches, sizes(extent[:, 0]), sizes(extent[:, 1]), WIDTH))
+    return emitted(rows, lambda e: _launch(e, name, entry, extent[:, 0], extent[:, 1]))
+
+
+def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Floats) -> None:
+    """The kernels of one call over rows x cols."""
+    residency = Residency[entry["residency"].upper()]
+    for launch in entry["launches"]:
+        read, written = (Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written"))
+        e.add(
+            name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
+            precision=NAMES[launch.get("precision", "bf16")], residency=residency, rows=sizes(rows), cols=sizes(cols),
+            bytes_read=sizes(read + 0 * rows), bytes_written=sizes(written + 0 * rows),
+            special=sizes(launch.get("special", 0) * rows * cols),
+        )  # fmt: skip
 
 
 def _extent(case: str, text: str) -> tuple[float, float]:
@@ -55,7 +65,6 @@ def ask_traffic(sheet: Sheet, found: list[str]) -> Asked:
     """[traffic]: a calibration's own points, with the bytes they move."""
     op = sheet.text("op")
     rules.explain(found, ~np.isin(op, list(OP_CODES)), "operator not known here")
-    rules.untimed(sheet, found)
     rows = rules.usable(found)
     read, written = sheet.number("bytes_read"), sheet.number("bytes_written")
     parts = [_moved(rows[op[rows] == name], name, sheet, read, written) for name in sorted(set(op[rows].tolist()))]
@@ -64,7 +73,6 @@ def ask_traffic(sheet: Sheet, found: list[str]) -> Asked:
 
 def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
     """[quantize]: read in 16 bit, written in 8."""
-    rules.untimed(sheet, found)
     rows, moved = rules.usable(found), sheet.number("bytes_moved")
     parts = [_moved(rows, "quantize", sheet, moved * 2 / 3, moved / 3)] if len(rows) else []
     return _asked(sheet, found, parts, sheet.text("op"), np.full(len(sheet), "fp8"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -95,6 +95,14 @@ def errors(quantity: Quantity, rows: NDArray[np.bool_] | None = None) -> Errors 
         covered=float(((low <= measured) & (measured <= high)).mean()) if interval else None,
         width=float(((high - low) / predicted).mean()) if interval else None,
     )
+
+
+def picked(outcome: Outcome, wanted: Mapping[str, Sequence[str]]) -> NDArray[np.bool_]:
+    """Rows whose words are among those wanted: {"precision": ("fp8", "fp8_row")}."""
+    rows = np.ones(len(outcome.reasons), bool)
+    for way, values in wanted.items():
+        rows &= np.isin(outcome.groups[way], values)
+    return rows
 
 
 def grouped(outcome: Outcome, quantity: Quantity) -> dict[str, dict[str, Errors]]:

@@ -55,12 +55,6 @@ def explain(found: list[str], bad: NDArray[np.bool_], why: str) -> None:
         found[row] = found[row] or why
 
 
-def untimed(sheet: Sheet, found: list[str]) -> None:
-    """Rows without a time: a shape that the library refused, or a run that failed."""
-    burst, sustained = times(sheet)
-    explain(found, np.isnan(burst) & np.isnan(sustained), "no measured time")
-
-
 def usable(found: list[str]) -> Ints:
     """Numbers of the rows that nothing speaks against."""
     return np.array([row for row, why in enumerate(found) if not why], np.int64)

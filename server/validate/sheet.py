@@ -91,10 +91,10 @@ def recognise(columns: Mapping[str, Any], name: str) -> str:
         if not lacking:
             return kind
     nearest = min(missing, key=lambda kind: len(missing[kind]) / len(formats()[kind]["needs"]))
-    message = (
-        f"{name} has the columns of no table known here; nearest is {nearest} ({formats()[nearest]['title']}), which "
-        f"also needs {', '.join(missing[nearest])}; known are {', '.join(formats())}"
-    )
+    lacking = ", ".join(missing[nearest])
+    partly = len(missing[nearest]) < len(formats()[nearest]["needs"])
+    hint = f"nearest is {nearest} ({formats()[nearest]['title']}), which also needs {lacking}; " if partly else ""
+    message = f"{name} has the columns of no table known here; {hint}known are {', '.join(formats())}"
     raise InvalidInput(message, reason="UNKNOWN_TABLE", field="table", nearest=nearest)
 
 

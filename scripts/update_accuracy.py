@@ -113,6 +113,8 @@ if __name__ == "__main__":
     found = validations(SHARED)
     new = {README: readme(README.read_text(encoding="utf-8"), found), PAGE: page(found)}
     if "--check" in sys.argv[1:]:
-        raise SystemExit(any(not path.exists() or path.read_text(encoding="utf-8") != text for path, text in new.items()))
+        raise SystemExit(
+            any(not path.exists() or path.read_text(encoding="utf-8") != text for path, text in new.items())
+        )
     for path, text in new.items():
         path.write_text(text, encoding="utf-8")

@@ -16,7 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
-    "validate": ("tilewise.client.cli.validate:validate", "Predicted against measured: errors, bias and interval coverage."),
+    "validate": (
+        "tilewise.client.cli.validate:validate",
+        "Predicted against measured: errors, bias and interval coverage.",
+    ),
     "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
     "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),

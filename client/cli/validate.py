@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,11 +90,10 @@ def _validated(tables: Sequence[Path], gpu: Gpu, configs: Path | None) -> list[V
     from tilewise.client.cli.texts import read_table
     from tilewise.server.validate.validate import validate
 
-    found = []
-    for table in tables:
-        folder = configs or table.parent / "configs"
-        found.append(validate(read_table(table), table.name, gpu, lambda model, folder=folder: _config(folder, model)))
-    return found
+    return [
+        validate(read_table(table), table.name, gpu, partial(_config, configs or table.parent / "configs"))
+        for table in tables
+    ]
 
 
 def _config(folder: Path, model: str) -> str | None:

@@ -13,8 +13,24 @@ from tilewise.hwdb.errors import InvalidInput, NotAvailable
 from tilewise.server.validate.outcome import Errors, Quantity, errors, grouped
 from tilewise.server.validate.validate import Validation
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")  # Okabe and Ito, 2008
-WAYS = ("precision", "phase", "operator", "recompute", "kind", "ranks")  # what colours stand for: the first that tells apart
+COLOURS = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#999999",
+)  # Okabe and Ito, 2008
+WAYS = (
+    "precision",
+    "phase",
+    "operator",
+    "recompute",
+    "kind",
+    "ranks",
+)  # what colours stand for: the first that tells apart
 SUFFIXES = (".png", ".svg", ".pdf")
 UNITS = {"s": ((1e-3, "us", 1e6), (1.0, "ms", 1e3), (np.inf, "s", 1.0)), "bytes": ((np.inf, "GiB", 2.0**-30),)}
 ACROSS = 3  # panels side by side
@@ -123,13 +139,10 @@ def _upper(above: Any, quantity: Quantity, measured: np.ndarray, unit: str) -> N
 
 
 def _title(found: Validation, quantity: Quantity, overall: Errors) -> str:
-    lines = [
-        f"{found.sheet.name}: {quantity.name} on {found.gpu}",
-        f"{overall.points} points: error {percent(overall.mean)} mean, {percent(overall.median)} median, "
-        f"bias {100 * overall.bias:+.1f} %",
-    ]
+    off = f"error {percent(overall.mean)} mean, {percent(overall.median)} median, bias {100 * overall.bias:+.1f} %"
+    lines = [f"{found.sheet.name}: {quantity.name} on {found.gpu}", f"{overall.points} points: {off}"]
     if overall.covered is not None and overall.width is not None:
-        lines.append(f"90 % interval: covers {percent(overall.covered)} (ringed: outside), {percent(overall.width)} wide")
+        lines.append(f"90 % interval: covers {percent(overall.covered)} (others ringed), {percent(overall.width)} wide")
     return "\n".join(lines)
 
 
@@ -139,7 +152,9 @@ def _lower(below: Any, quantity: Quantity, unit: str) -> None:
     reach = _reach(quantity)
     below.axhline(1, color="0.3", linewidth=1, zorder=1)
     below.axhspan(1 - TEN_PERCENT, 1 + TEN_PERCENT, color="0.9", zorder=0)
-    below.set(yscale="log", ylabel="predicted / measured", xlabel=f"measured {quantity.name}, {unit}", ylim=(1 / reach, reach))
+    below.set(
+        yscale="log", ylabel="predicted / measured", xlabel=f"measured {quantity.name}, {unit}", ylim=(1 / reach, reach)
+    )
     ticks = next(ticks for most, ticks in TICKS if reach <= most)
     below.yaxis.set_major_locator(FixedLocator([tick for tick in ticks if 1 / reach <= tick <= reach]))
     below.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))

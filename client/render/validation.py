@@ -32,15 +32,14 @@ def text(found: Sequence[Validation]) -> str:
 
 def section(found: Validation) -> str:
     """A table: how many rows count, the errors of each quantity and of its groups."""
-    outcome = found.outcome
-    counts = counted(outcome)
+    outcome, counts = found.outcome, counted(found.outcome)
+    basis = f"calibration {found.calibration}" if found.calibration else "no calibration: datasheet, published ceilings"
+    shares = [f"{counts[name]} {name}" for name in COUNTS if counts[name] or name != "unmeasured"]
     lines = [
-        f"{found.sheet.name}: {found.sheet.title} on {found.gpu} "
-        f"({f'calibration {found.calibration}' if found.calibration else 'no calibration: datasheet and published ceilings'})",
-        f"{counts['rows']} rows: " + ", ".join(f"{counts[name]} {name}" for name in COUNTS if counts[name] or name != COUNTS[-1]),
-        *(f"  {number} x {why}" for why, number in reasons(outcome).most_common(REASONS)),
-        "",
+        f"{found.sheet.name}: {found.sheet.title} on {found.gpu} ({basis})",
+        f"{counts['rows']} rows: {', '.join(shares)}",
     ]
+    lines += [*(f"  {number} x {why}" for why, number in reasons(outcome).most_common(REASONS)), ""]
     for quantity in outcome.quantities:
         overall = errors(quantity)
         if overall is not None:
@@ -113,7 +112,8 @@ def worst(found: Validation, quantity: Quantity, most: int = WORST) -> list[dict
     order = [row for row in np.argsort(-distance, kind="stable")[:most].tolist() if distance[row] >= 0]
     columns = found.sheet.columns.items()
     return [
-        {"ratio": float(quantity.ratio[row]), "row": {name: str(cells[row]) for name, cells in columns}} for row in order
+        {"ratio": float(quantity.ratio[row]), "row": {name: str(cells[row]) for name, cells in columns}}
+        for row in order
     ]
 
 

@@ -17,7 +17,11 @@ from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
 from tilewise.server.workload import Workload
 
-PHASES = {"forward": ("prefill", Phase.FORWARD), "backward": ("train", Phase.BACKWARD), "decode": ("decode", Phase.DECODE)}
+PHASES = {
+    "forward": ("prefill", Phase.FORWARD),
+    "backward": ("train", Phase.BACKWARD),
+    "decode": ("decode", Phase.DECODE),
+}
 BACKENDS = ("flash", "cudnn", "math")
 SIZES = ("heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "window")
 
@@ -51,7 +55,9 @@ def ask_latent(sheet: Sheet, found: list[str]) -> Asked:
 def _asked(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words, backend: Words) -> Asked:
     _refuse(sheet, found, columns, phase)
     rows = rules.usable(found)
-    table, owner = joined([part for key, some in _alike(sheet, phase, backend, rows) for part in _part(key, some, columns)])
+    table, owner = joined(
+        [part for key, some in _alike(sheet, phase, backend, rows) for part in _part(key, some, columns)]
+    )
     burst, sustained = rules.times(sheet)
     width = [f"{dim:g}" for dim in columns["head_dim"].tolist()]
     return Asked(
@@ -98,11 +104,12 @@ def _part(key: tuple[Any, ...], rows: Ints, columns: dict[str, Any]) -> list[Par
     """The kernels of these rows, as the operator builder emits them; of a training step the backward's alone."""
     phase, backend, batch, causal, precision = key
     run, code = PHASES[phase]
-    size = {name: sizes(values[rows].astype(np.int64)) for name, values in columns.items()}
+    size: dict[str, Any] = {name: sizes(values[rows].astype(np.int64)) for name, values in columns.items()}
 
     def emit(e: Emitter) -> None:
-        length = {"context": 1} if run == "decode" else {"sequence": 1}
-        plan = Plan.of(Workload(phase=run, batch=batch, attention_backend=backend, mode="compiled", precision=precision, **length))
+        options: dict[str, Any] = {"context": 1} if run == "decode" else {"sequence": 1}
+        options |= {"attention_backend": backend, "precision": precision, "mode": "compiled"}
+        plan = Plan.of(Workload(phase=run, batch=batch, **options))
         attention = Attention(
             heads=size["heads"], kv_heads=size["kv_heads"], head_dim=size["head_dim"], head_dim_v=size["head_dim_v"],
             projections=(), causal=causal, window=size["window"],

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tilewise.hwdb.precision import FORMATS, Precision
@@ -13,6 +15,7 @@ from tilewise.server.validate.sheet import Sheet, Words, facts
 
 ALIGNED = 8  # N and K a multiple of so many elements: 16 bytes of a 16-bit format
 WIDEST = 64
+NARROWEST_OUTPUT = 2.0  # bytes: products of 8-bit inputs are written in 16 bit
 BYTES = np.array([FORMATS[precision].bytes for precision in Precision])
 
 
@@ -48,17 +51,14 @@ def _parts(sheet: Sheet, rows: Ints, codes: Ints) -> list[Part]:
         return []
     m, n, k = (sheet.number(name)[rows] for name in ("m", "n", "k"))
     groups, layout = sheet.number("groups", 1)[rows], sheet.words("kind", "layout", "0").astype(np.int64)[rows]
-    code, element = codes[rows], BYTES[codes[rows]]
-    output = np.maximum(element, 2.0)
-    parts = [
-        emitted(
-            rows,
-            lambda e: e.gemm(
-                "gemm", sizes(m), sizes(n), sizes(k), precision=sizes(code), layout=sizes(layout), groups=sizes(groups),
-                widths=(sizes(element), sizes(element), sizes(output)),
-            ),
-        )
-    ]  # fmt: skip
+    element = BYTES[codes[rows]]
+    options: dict[str, Any] = {
+        "precision": sizes(codes[rows]),
+        "layout": sizes(layout),
+        "groups": sizes(groups),
+        "widths": (sizes(element), sizes(element), sizes(np.maximum(element, NARROWEST_OUTPUT))),
+    }
+    parts = [emitted(rows, lambda e: e.gemm("gemm", sizes(m), sizes(n), sizes(k), **options))]
     flags = facts()["flags"]["quantized"]
     quantized = np.array([any(mark in note for mark in flags) for note in sheet.text("notes")[rows].tolist()], bool)
     if quantized.any():

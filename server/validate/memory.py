@@ -41,7 +41,9 @@ def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Fl
     """The kernels of one call over rows x cols."""
     residency = Residency[entry["residency"].upper()]
     for launch in entry["launches"]:
-        read, written = (Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written"))
+        read, written = (
+            Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written")
+        )
         e.add(
             name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
             precision=NAMES[launch.get("precision", "bf16")], residency=residency, rows=sizes(rows), cols=sizes(cols),
@@ -68,7 +70,9 @@ def ask_traffic(sheet: Sheet, found: list[str]) -> Asked:
     rows = rules.usable(found)
     read, written = sheet.number("bytes_read"), sheet.number("bytes_written")
     parts = [_moved(rows[op[rows] == name], name, sheet, read, written) for name in sorted(set(op[rows].tolist()))]
-    return _asked(sheet, found, parts, np.char.add(np.char.add(op, " "), sheet.text("variant")), sheet.text("precision"))
+    return _asked(
+        sheet, found, parts, np.char.add(np.char.add(op, " "), sheet.text("variant")), sheet.text("precision")
+    )
 
 
 def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:

@@ -14,7 +14,6 @@ from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.predict import predict
 from tilewise.server.report import Interval, Report
-from tilewise.server.validate import rules
 from tilewise.server.validate.outcome import Outcome, Quantity
 from tilewise.server.validate.sheet import Sheet, facts
 from tilewise.server.workload import Workload
@@ -89,12 +88,12 @@ def _reports(
     return reports
 
 
-def _report(
-    gpu: Gpu, sheet: Sheet, row: int, found: list[str], text: str, fixed: Mapping[str, str]
-) -> Report | None:
+def _report(gpu: Gpu, sheet: Sheet, row: int, found: list[str], text: str, fixed: Mapping[str, str]) -> Report | None:
     try:
         workload = _workload(sheet, row, fixed)
-        architecture = read_with(text, {"num_hidden_layers": int(sheet.number("layers")[row])}, sheet.text("model")[row])
+        architecture = read_with(
+            text, {"num_hidden_layers": int(sheet.number("layers")[row])}, sheet.text("model")[row]
+        )
         if workload.phase == "prefill" and architecture.model_type in facts()["trunk"]["prefill"]:
             architecture = _trunk(architecture)
         report = predict(gpu, architecture, workload, detailed=False)

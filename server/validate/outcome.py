@@ -119,6 +119,7 @@ def grouped(outcome: Outcome, quantity: Quantity) -> dict[str, dict[str, Errors]
 
 def _ordered(values: set[str]) -> list[str]:
     """Time bands by length, numbers by size, words by the alphabet."""
+
     def rank(value: str) -> tuple[int, float, str]:
         if value in BANDS:
             return 0, BANDS.index(value), ""

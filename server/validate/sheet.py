@@ -91,9 +91,8 @@ def recognise(columns: Mapping[str, Any], name: str) -> str:
         if not lacking:
             return kind
     nearest = min(missing, key=lambda kind: len(missing[kind]) / len(formats()[kind]["needs"]))
-    lacking = ", ".join(missing[nearest])
-    partly = len(missing[nearest]) < len(formats()[nearest]["needs"])
-    hint = f"nearest is {nearest} ({formats()[nearest]['title']}), which also needs {lacking}; " if partly else ""
+    partly, title = len(missing[nearest]) < len(formats()[nearest]["needs"]), formats()[nearest]["title"]
+    hint = f"nearest is {nearest} ({title}), which also needs {', '.join(missing[nearest])}; " if partly else ""
     message = f"{name} has the columns of no table known here; {hint}known are {', '.join(formats())}"
     raise InvalidInput(message, reason="UNKNOWN_TABLE", field="table", nearest=nearest)
 

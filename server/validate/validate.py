@@ -49,7 +49,9 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     """
     sheet = read(text, name)
     found = rules.reasons(sheet, gpu, database or Database.packaged())
-    rules.explain(found, np.full(len(sheet), "skip" in formats()[sheet.format]), formats()[sheet.format].get("skip", ""))
+    rules.explain(
+        found, np.full(len(sheet), "skip" in formats()[sheet.format]), formats()[sheet.format].get("skip", "")
+    )
     if sheet.format in MODELS:
         outcome = MODELS[sheet.format](gpu, sheet, found, configs)
     elif sheet.format in OPERATORS:

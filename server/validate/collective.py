@@ -19,10 +19,9 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     rules.explain(found, ~np.isin(op, COLLECTIVES), "collective not known here")
     custom = np.char.find(sheet.text("impl"), "custom") >= 0
     rules.explain(found, custom, "an engine's own all-reduce, not NCCL's")
-    told = rules.times(sheet)[0]
     rate = sheet.number("busbw_gbps")
-    rate = 1e9 * np.where(rate > 0, rate, np.nan)
-    time_s = np.where(np.isnan(told), _bus_bytes(op, ranks) * size / rate, told)
+    derived = _bus_bytes(op, ranks) * size / (1e9 * np.where(rate > 0, rate, np.nan))
+    time_s, sustained_s = rules.times(sheet, derived)
     rows = rules.usable(found)
     codes = np.array([OP_CODES.get(name, 0) for name in op.tolist()])
 
@@ -36,7 +35,7 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
         table=table,
         owner=owner,
         time_s=time_s,
-        sustained_s=np.full(len(sheet), np.nan),
+        sustained_s=sustained_s,
         reasons=np.array(found),
         groups={
             "operator": op,

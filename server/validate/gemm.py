@@ -27,7 +27,7 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
         rules.explain(found, names == name, f"number format {name} is not modelled")
     rows = rules.usable(found)
     table, owner = joined(_parts(sheet, rows, codes))
-    burst, sustained = rules.times(sheet)
+    burst, sustained = rules.times(sheet, _from_rate(sheet))
     layout = sheet.text("kind", "fwd")
     return Asked(
         table=table,
@@ -64,6 +64,14 @@ def _parts(sheet: Sheet, rows: Ints, codes: Ints) -> list[Part]:
     if quantized.any():
         parts.append(emitted(rows[quantized], lambda e: _quantize(e, m[quantized], k[quantized])))
     return parts
+
+
+def _from_rate(sheet: Sheet) -> Floats:
+    """Seconds by the TFLOPS that a row tells."""
+    flops = 2 * sheet.number("m") * sheet.number("n") * sheet.number("k") * sheet.number("groups", 1)
+    rate = sheet.number("tflops")
+    seconds: Floats = flops / (1e12 * np.where(rate > 0, rate, np.nan))
+    return seconds
 
 
 def _quantize(e: Emitter, m: Floats, k: Floats) -> None:

@@ -99,20 +99,24 @@ def ask_bandwidth(sheet: Sheet, found: list[str]) -> Asked:
         size = 8.0 * tests["elements"]  # doubles
         moved[row] = (reads + writes) * size
         parts.append(emitted(np.array([row]), _plain(op, tests["elements"], reads * size, writes * size)))
-    asked = _asked(sheet, found, parts, name, np.full(len(sheet), "fp64"))
-    return Asked(
-        table=asked.table, owner=asked.owner, time_s=moved / (1e9 * sheet.number("gbps")),
-        sustained_s=asked.sustained_s, reasons=asked.reasons, groups=asked.groups,
-    )  # fmt: skip
+    derived = moved / (1e9 * sheet.number("gbps"))
+    return _asked(sheet, found, parts, name, np.full(len(sheet), "fp64"), derived)
 
 
 def _plain(op: str, elements: int, read: float, written: float) -> Any:
     return lambda e: e.memory(op, op, 1, elements, read, written)
 
 
-def _asked(sheet: Sheet, found: list[str], parts: Sequence[Part], kind: Words, precision: Words) -> Asked:
+def _asked(
+    sheet: Sheet,
+    found: list[str],
+    parts: Sequence[Part],
+    kind: Words,
+    precision: Words,
+    derived_s: Floats | None = None,
+) -> Asked:
     table, owner = joined(parts)
-    burst, sustained = rules.times(sheet)
+    burst, sustained = rules.times(sheet, derived_s)
     return Asked(
         table=table,
         owner=owner,

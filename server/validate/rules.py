@@ -35,10 +35,15 @@ def _other_gpu(name: str, gpu: Gpu, database: Database) -> str:
     return "" if same else f"measured on another GPU: {name}"
 
 
-def times(sheet: Sheet) -> tuple[Floats, Floats]:
-    """Measured (burst, sustained) seconds; the mean of two machines; a row whose notes or state say so is sustained."""
+def times(sheet: Sheet, derived_s: Floats | None = None) -> tuple[Floats, Floats]:
+    """Measured (burst, sustained) seconds; the mean of two machines; a row whose notes or state say so is sustained.
+
+    derived_s: what follows from a rate, for rows that tell no time
+    """
     first, second = sheet.number("time_us"), sheet.number("other_time_us")
     time_s = 1e-6 * np.where(np.isnan(second), first, np.where(np.isnan(first), second, (first + second) / 2))
+    if derived_s is not None:
+        time_s = np.where(np.isnan(time_s), derived_s, time_s)
     sustained_s = 1e-6 * sheet.number("sustained_us")
     steady = np.char.startswith(sheet.text("notes"), "SUSTAINED") | (sheet.text("state") == "sustained")
     return np.where(steady, np.nan, time_s), np.where(steady, time_s, sustained_s)

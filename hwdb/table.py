@@ -94,10 +94,10 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
-# Which of several kernels runs a row, where they differ in speed: of a memory-bound row's `op`, or as a backend of
-# attention. Append only.
+# Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
+# Append only.
 VARIANTS: tuple[str, ...] = (
-    "",  # the usual kernel, which the framework takes by itself: dense operands; of a norm or softmax the fused one
+    "",  # the op's usual kernel: dense operands; of a norm or softmax the framework's fused kernel
     "compiled",  # as inductor fuses it with its neighbours
     "eager",  # the whole chain of kernels that eager code launches for it
     # elementwise: one operand is one value a row, one a column, or one in all
@@ -132,12 +132,18 @@ VARIANTS: tuple[str, ...] = (
     "amax_row",
     "sum",  # of everything
     "nll",
-    # attention backends of torch's scaled_dot_product_attention
+    # attention backends of torch's scaled_dot_product_attention; "" is what it takes by itself
     "cudnn",
     "flash",
     "math",
 )
 VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
+
+
+def kernel_codes(kernel: str) -> tuple[int, int]:
+    """Codes of "op" or "op.variant"; raises KeyError for a name that is neither."""
+    op, _, variant = kernel.partition(".")
+    return OP_CODES[op], VARIANT_CODES[variant]
 
 
 class Residency(IntEnum):
@@ -172,7 +178,7 @@ class OperatorTable:
     label, shape: index into `labels`; index of the candidate shape the row belongs to
     count:        how often the row is executed in one step (layers it stands for)
     kernels:      GPU kernels that one execution launches in the workload's execution mode
-    kind, op, precision, variant: codes of Kind, OPS, Precision, VARIANTS
+    kind, op, precision: codes of Kind, OPS, Precision
     flops:        model FLOPs of one execution (2 per multiply-add; causal half counted once; 0 for memory-bound rows)
     executed_flops: FLOPs the kernels really run: padding, recompute of the attention backward
     bytes_read, bytes_written: compulsory device-memory traffic of one execution, bytes
@@ -180,7 +186,7 @@ class OperatorTable:
     GEMM:         y[m,n] = x[m,k] w[n,k]^T, `groups` of them (batched); layout of Layout; output_bytes per element of y
     GROUPED_GEMM: m is the total number of rows over all groups, groups the experts hit (may be fractional: expected)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
-                  window (0: none), phase of Phase
+                  window (0: none), phase of Phase, variant of VARIANTS
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
                   variant of VARIANTS, residency of Residency; precision is that of the first input
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
@@ -196,7 +202,6 @@ class OperatorTable:
     kind: Ints
     op: Ints
     precision: Ints
-    variant: Ints
     flops: Floats
     executed_flops: Floats
     bytes_read: Floats
@@ -220,6 +225,7 @@ class OperatorTable:
     phase: Ints
     rows: Floats
     cols: Floats
+    variant: Ints
     residency: Ints
     message_bytes: Floats
     ranks: Ints

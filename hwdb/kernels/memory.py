@@ -15,7 +15,7 @@ from tilewise.hwdb.kernels.memory_kernels import WIDE, Catalogue
 from tilewise.hwdb.kernels.memory_law import Walls, Work
 from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, table_from_columns
+from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, kernel_codes, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
@@ -24,6 +24,7 @@ WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point wa
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
 PLAN = mlp.Training(hidden=(20, 20), epochs=250, batch=64, rate=5e-3, decay=5e-3)
 # where time goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here
+LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
 BYTES_LOG2, COLS_LOG2 = (16.0, 30.0), (5.0, 18.0)
 
 
@@ -72,7 +73,7 @@ def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
     kernel = np.array([kernels.index(key) for key in keys])
     kinds = np.array([memory_kernels.class_of(name) for name, _ in kernels])
     work = memory_law.work(points, sku.l2_bytes, sets)
-    constants = memory_law.fit(work, measured_s, kernel, kinds)
+    constants = memory_law.fit(work, measured_s, kernel, kinds, kinds > LAST_STREAM)
     parts = memory_law.walls(constants[kernel, work.aligned].T, work)
     residual = regression.fit(_rows(work, parts, kernel, kinds), measured_s, PLAN, nets=2, limit=0.7)
     return {"kernels": [list(one) for one in kernels], "constants": constants} | residual.to_arrays()
@@ -130,7 +131,7 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     base = parts.time_s
     rows, cols = np.log2(work.rows), np.log2(work.cols)
     both = np.log2(np.maximum(work.read + work.written, 1.0))
-    by_row = kind > 1  # of streams only the bytes matter
+    by_row = kind > LAST_STREAM
     place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1)
     return regression.Rows(base, _features(work, parts, base, rows, cols, both, kind), place, kernel, kind)
 
@@ -161,7 +162,7 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
 
 
 def _columns(family: str, columns: Measurements) -> dict[str, NDArray[Any]]:
-    codes = np.array([memory_kernels.codes(name) for name in memory_kernels.names_of(family, columns)]).reshape(-1, 2)
+    codes = np.array([kernel_codes(name) for name in memory_kernels.names_of(family, columns)]).reshape(-1, 2)
     inner = np.where(columns["inner"] > 0, columns["inner"], columns["cols"]).astype(float)
     sets, read, written = (columns[name].astype(float) for name in ("sets", "bytes_read", "bytes_written"))
     named = {"reused": Residency.REUSED, "warm": Residency.WARM, "cold": Residency.COLD}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import OP_CODES, OPS, VARIANT_CODES, VARIANTS, Ints
+from tilewise.hwdb.table import OPS, VARIANTS, Ints
 
 WIDE = np.array([precision in (Precision.FP32, Precision.TF32) for precision in Precision])
 PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured row; everything else counts as bf16
@@ -31,12 +31,6 @@ def kernel_of(family: str, op: str, variant: str) -> str:
         return f"{op}.compiled"
     name = rules()["same"].get(f"{op}/{variant}", f"{op}.{variant}")
     return str(name)
-
-
-def codes(kernel: str) -> tuple[int, int]:
-    """(op, variant) codes of "op" or "op.variant"; raises KeyError for one that the tables do not know."""
-    op, _, variant = kernel.partition(".")
-    return OP_CODES[op], VARIANT_CODES[variant]
 
 
 def names_of(family: str, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.str_]:
@@ -80,10 +74,10 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
     for op, op_name in enumerate(OPS):
         for variant, variant_name in enumerate(VARIANTS):
             name = f"{op_name}.{variant_name}" if variant_name else op_name
-            for wide in (False, True):
-                found = _find(name, wide, known)
+            for wide in (0, 1):  # ints: a bool would be a mask
+                found = _find(name, bool(wide), known)
                 index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (name, wide)
+                own[op, variant, wide] = found >= 0 and kernels[found] == (name, bool(wide))
     return Catalogue(tuple(kernels), index, own)
 
 

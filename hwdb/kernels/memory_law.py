@@ -19,9 +19,11 @@ from tilewise.hwdb.table import Floats, Ints, OperatorTable, Residency
 JOIN = 6.0  # exponent p
 HOT, GONE = 0.36, 1.24  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
 VECTOR = 4  # elements that a thread loads at once in row kernels
+ENDLESS = 1e15  # sets of inputs that never come round again
 CONSTANTS = 5  # floor_s, chip and memory bytes per second, seconds per row, seconds per column
 START = np.array([1.3e-6, 5e12, 3e12, 2e-11, 5e-11])
-PRIOR = np.array([0.05, 0.03, 0.1, 0.01, 0.01])  # weight of a log distance from the class, in log errors
+NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the bytes matter
+PRIOR = np.array([0.05, 0.1, 0.2, 0.01, 0.01])  # weight of a log distance from the class, in log errors
 UNALIGNED_MIN = 5  # points of either kind below which a kernel has one set of constants
 
 
@@ -48,9 +50,9 @@ def work(table: OperatorTable, l2_bytes: float, sets: Floats | None = None) -> W
     read, written = table.bytes_read, table.bytes_written
     both = read + written
     cold, warm = table.residency == Residency.COLD, table.residency == Residency.WARM
-    rounds = np.where(warm, 1.0, np.inf) if sets is None else sets
+    rounds = np.where(warm, 1.0, ENDLESS) if sets is None else sets
     between_reads = np.where(rounds > 1, np.where(cold, both, read) * rounds + written, both)
-    between_writes = np.where(cold, both * rounds, both)
+    between_writes = np.where(cold, np.maximum(both, 1.0) * rounds, both)
     missed = read * _miss(between_reads, l2_bytes) + written * _miss(between_writes, l2_bytes)
     cols = np.maximum(table.cols, 1.0)
     return Work(np.maximum(table.rows, 1.0), cols, read, written, missed, (cols % VECTOR == 0).astype(np.int64))
@@ -58,8 +60,7 @@ def work(table: OperatorTable, l2_bytes: float, sets: Floats | None = None) -> W
 
 def _miss(footprint: Floats, l2_bytes: float) -> Floats:
     """Part of the accesses that miss after `footprint` bytes passed through L2."""
-    with np.errstate(invalid="ignore"):
-        return np.nan_to_num(np.clip((footprint / l2_bytes - HOT) / (GONE - HOT), 0.0, 1.0), nan=0.0)
+    return np.clip((footprint / l2_bytes - HOT) / (GONE - HOT), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,19 +100,20 @@ def walls(constants: Floats, w: Work) -> Walls:
     )
 
 
-def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints) -> Floats:
-    """Constants of every kernel, shape (kernels, 2, 5); kinds: class of each kernel, shape (kernels,).
+def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints, by_row: NDArray[np.bool_]) -> Floats:
+    """Constants of every kernel, shape (kernels, 2, 5). kinds, by_row: of each kernel, shape (kernels,).
 
-    A class is fitted first, and its kernels around it: few points move a kernel little.
+    A class is fitted first, and its kernels around it: few points move a kernel little. by_row: a block works on a
+    row; else only the bytes matter.
     """
-    found = np.empty((len(kinds), 2, CONSTANTS))
+    found = np.full((len(kinds), 2, CONSTANTS), NOTHING)
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)
         rows = np.isin(kernel, members)
-        common = _constants(w[rows], measured_s[rows], np.log(START))
+        common = _constants(w[rows], measured_s[rows], np.log(START[: CONSTANTS if by_row[members[0]] else 3]))
         for one in members:
-            found[one] = _both(w, measured_s, kernel == one, common)
-    return np.exp(found)
+            found[one, :, : len(common)] = np.exp(_both(w, measured_s, kernel == one, common))
+    return found
 
 
 def _both(w: Work, measured_s: Floats, mine: NDArray[np.bool_], common: Floats) -> Floats:
@@ -119,7 +121,7 @@ def _both(w: Work, measured_s: Floats, mine: NDArray[np.bool_], common: Floats) 
     whole = _constants(w[mine], measured_s[mine], common)
     found = np.stack([whole, whole])
     counts = [int((mine & (w.aligned == aligned)).sum()) for aligned in (0, 1)]
-    if min(counts) >= UNALIGNED_MIN:
+    if len(common) == CONSTANTS and min(counts) >= UNALIGNED_MIN:
         for aligned in (0, 1):
             rows = mine & (w.aligned == aligned)
             found[aligned] = _constants(w[rows], measured_s[rows], whole)
@@ -129,9 +131,12 @@ def _both(w: Work, measured_s: Floats, mine: NDArray[np.bool_], common: Floats) 
 def _constants(w: Work, measured_s: Floats, prior: Floats) -> Floats:
     from scipy.optimize import least_squares
 
+    full = np.full(CONSTANTS, NOTHING)
+
     def errors(logs: Floats) -> Floats:
-        off = np.log(walls(np.exp(logs), w).time_s / measured_s)
-        return np.concatenate([off, PRIOR * (logs - prior)])
+        full[: len(logs)] = np.exp(logs)
+        off = np.log(walls(full, w).time_s / measured_s)
+        return np.concatenate([off, PRIOR[: len(logs)] * (logs - prior)])
 
     found: Floats = least_squares(errors, prior, loss="soft_l1", f_scale=0.03).x
     return found

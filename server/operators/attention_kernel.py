@@ -122,11 +122,11 @@ def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
 
 def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
-    rows, cols = heads.kv_tokens, heads.q * heads.dim
-    small, large = rows * heads.kv * heads.dim * plan.width, rows * cols * plan.width
-    e.memory("repeat_kv", "transpose", rows, cols, small, large, direction=e.forward, repeat=2)
+    rows, cols = heads.kv_tokens * heads.kv, heads.dim
+    small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
+    e.memory("repeat_kv", "transpose.repeat_kv", rows, cols, small, large, direction=e.forward, repeat=2)
     if plan.train and e.keep:
-        e.memory("repeat_kv", "reduce", rows, cols, large, small, direction="backward", repeat=2)
+        e.memory("repeat_kv", "reduce.repeat_kv_backward", rows, cols, large, small, direction="backward", repeat=2)
 
 
 def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:

@@ -17,7 +17,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import adamw
 from tilewise.server.trace.kernels import Operand
 from tilewise.server.trace.matrix import is_product
-from tilewise.server.trace.opaque import OpaqueAttention
+from tilewise.server.trace.opaque import opaque_attention
 from tilewise.server.trace.place import place
 from tilewise.server.trace.recorder import Call, Recorder
 
@@ -53,7 +53,7 @@ def record(module: torch.nn.Module, *inputs: Any, train: bool = True, **named: A
     """Every aten operator of one step, in order. Raises InvalidInput as `trace` does."""
     recorder = Recorder()
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    with OpaqueAttention(), recorder.following(module), nullcontext() if train else torch.no_grad():
+    with opaque_attention(), recorder.following(module), nullcontext() if train else torch.no_grad():
         try:
             empty = {name: _on_meta(tensor) for name, tensor in state.items()}
             given, keywords = tree_map(_on_meta, (inputs, named))
@@ -82,6 +82,7 @@ def _backward(recorder: Recorder, result: Any) -> None:
     if not ends:
         message = "nothing in the module's output has a gradient: trace with train=False, or unfreeze parameters"
         raise InvalidInput(message, reason="CANNOT_TRACE", field="module")
+    recorder.direction = "backward"
     with recorder:
         torch.autograd.backward(ends, [torch.ones_like(end) for end in ends])
 

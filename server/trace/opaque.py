@@ -5,13 +5,11 @@ On the meta device torch would take it apart into matrix products and a softmax,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch.overrides import TorchFunctionMode
-
-SDPA = torch.nn.functional.scaled_dot_product_attention
 
 
 @torch.library.custom_op("tilewise::attention_forward", mutates_args=())
@@ -61,15 +59,12 @@ def _back(ctx: Any, grad: torch.Tensor, _: torch.Tensor) -> tuple[Any, ...]:
 attention_forward.register_autograd(_back, setup_context=_keep)
 
 
-class OpaqueAttention(TorchFunctionMode):
-    """Puts the opaque operators in place of scaled_dot_product_attention, however it was imported."""
-
-    def __torch_function__(
-        self, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if function is SDPA:
-            return _attend(*args, **(kwargs or {}))
-        return function(*args, **(kwargs or {}))
+@contextmanager
+def opaque_attention() -> Iterator[None]:
+    """Inside, scaled_dot_product_attention on the meta device is one operator, wherever it is called from."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("scaled_dot_product_attention", _attend, "AutogradMeta")
+        yield
 
 
 def _attend(
@@ -79,9 +74,9 @@ def _attend(
     attn_mask: torch.Tensor | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
+    *,
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
-    """A causal flag over one query means that query sees the first key alone: no model wants that, all pass False."""
     result: torch.Tensor = attention_forward(query, key, value, is_causal, attn_mask is not None)[0]
     return result

@@ -123,7 +123,7 @@ def _matrix_of(op: str, call: Call) -> tuple[int, int]:
     if op in ("layernorm", "layernorm_backward", "rmsnorm", "rmsnorm_backward"):
         cols = _normalized(call, cols)
     if op == "reduce_columns":
-        cols = call.outs[0].numel
+        cols = min(x.numel for x in call.outs)
     return largest.numel // max(cols, 1), cols
 
 

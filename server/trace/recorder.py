@@ -47,6 +47,7 @@ class Recorder(TorchDispatchMode):
     calls: list[Call] = field(default_factory=list)
     modules: list[str] = field(default_factory=list)
     owner: dict[int, str] = field(default_factory=dict)
+    direction: str = "forward"
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -65,8 +66,8 @@ class Recorder(TorchDispatchMode):
         node = torch._C._current_autograd_node()
         if node is None:
             where = self.modules[-1] if self.modules else ""
-            self.owner[torch._C._autograd._get_sequence_nr() - 1] = where
-            return where, "forward"
+            self.owner.setdefault(torch._C._autograd._get_sequence_nr() - 1, where)
+            return where, self.direction
         if self.modules:
             return self.modules[-1], "recompute"
         return self.owner.get(node._sequence_nr(), ""), "backward"

@@ -41,7 +41,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 @click.command()
 @click.argument("tables", metavar="TRUTH.csv...", nargs=-1, required=True, type=FILE)
 @option("--gpu", required=True, metavar="SKU", help="The GPU that was measured; rows of others are skipped.")
-@option("--calibration", default="", help="Id of a calibration; unset: the active one.")
+@option("--calibration", default="", metavar="ID|FOLDER", help="Unset: the active one.")
 @option("--configs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
         help="Holds MODEL.json of the models that a table names; unset: configs/ beside the table.")  # fmt: skip
 @option("--rows", type=FILE, metavar="OUT.csv", help="Write each row back with its prediction.")
@@ -71,9 +71,7 @@ def validate(
         raise NotAvailable(message, reason="EMBEDDED_ONLY", field="server")
     if rows is not None and len(tables) > 1:
         raise InvalidInput("--rows writes one table back: name one TRUTH.csv", reason="BAD_TABLE", field="rows")
-    from tilewise.hwdb.database import Database
-
-    found = _validated(tables, Database.packaged().gpu(gpu, calibration), configs)
+    found = _validated(tables, _gpu(gpu, calibration), configs)
     write(_rendered(found, form), output)
     if rows is not None:
         from tilewise.client.render.validation import rows_csv
@@ -84,6 +82,21 @@ def validate(
 
         draw(found, plot)
     _verdict(found, fail_above)
+
+
+def _gpu(name: str, calibration: str) -> Gpu:
+    """The GPU with a calibration of the database, or with one that lies in a folder and is not published yet."""
+    from tilewise.hwdb.calibration import Calibration
+    from tilewise.hwdb.database import Database
+    from tilewise.hwdb.gpu import Gpu
+
+    if not calibration or not Path(calibration).is_dir():
+        return Database.packaged().gpu(name, calibration)
+    sku, found = Database.packaged().gpu(name).sku, Calibration.open(Path(calibration))
+    if found.sku != sku.name:
+        message = f"the calibration in {calibration} is of {found.sku}, not of {sku.name}"
+        raise InvalidInput(message, reason="BAD_CALIBRATION", field="calibration")
+    return Gpu(sku, found)
 
 
 def _validated(tables: Sequence[Path], gpu: Gpu, configs: Path | None) -> list[Validation]:

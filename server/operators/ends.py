@@ -51,9 +51,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     whole = rows * table.width * plan.width
     sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
     kernels = SORTED_EMBEDDING if sorts else 2
-    e.memory(
-        table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels
-    )
+    e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
     if sorts:
         e.save(8 * tokens)
 

@@ -45,6 +45,11 @@ class Answers:
     wall: Words
     refusal: Words
 
+    def replaced(self, rows: NDArray[np.bool_], others: Answers) -> Answers:
+        """These answers, but `others` in some rows."""
+        names = self.__slots__
+        return Answers(**{name: np.where(rows, getattr(others, name), getattr(self, name)) for name in names})
+
 
 def emitted(rows: Ints, emit: Callable[[Emitter], None]) -> Part:
     """Operators of several rows of a file at once: `emit` gives the emitter arrays with one entry a row."""

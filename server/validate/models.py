@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -91,9 +92,9 @@ def _reports(
 def _report(gpu: Gpu, sheet: Sheet, row: int, found: list[str], text: str, fixed: Mapping[str, str]) -> Report | None:
     try:
         workload = _workload(sheet, row, fixed)
-        architecture = read_with(
-            text, {"num_hidden_layers": int(sheet.number("layers")[row])}, sheet.text("model")[row]
-        )
+        layers = int(sheet.number("layers")[row])
+        overrides = {"num_hidden_layers": layers}
+        architecture = read_with(_of_depth(text, layers), overrides, str(sheet.text("model")[row]))
         if workload.phase == "prefill" and architecture.model_type in facts()["trunk"]["prefill"]:
             architecture = _trunk(architecture)
         report = predict(gpu, architecture, workload, detailed=False)
@@ -118,6 +119,20 @@ def _workload(sheet: Sheet, row: int, fixed: Mapping[str, str]) -> Workload:
         mode=str(sheet.words("mode", "mode", "eager")[row]),
         **options,  # type: ignore[arg-type]
     )
+
+
+def _of_depth(text: str, layers: int) -> str:
+    """A config.json whose lists with an entry a layer have `layers` entries: cut, or repeated in their order."""
+    try:
+        raw = json.loads(text)
+    except ValueError:
+        return text  # not JSON: the reader says what it thinks of it
+    for level in (raw, raw.get("text_config")) if isinstance(raw, dict) else ():
+        for key in facts()["depth"]["lists"]:
+            listed = level.get(key) if isinstance(level, dict) else None
+            if isinstance(listed, list | str) and 0 < len(listed) != layers:
+                level[key] = (listed * -(-layers // len(listed)))[:layers]
+    return json.dumps(raw)
 
 
 def _trunk(architecture: Architecture) -> Architecture:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from tilewise.hwdb.times import State
 from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules
 from tilewise.server.validate.asked import Answers, Asked, answers
 from tilewise.server.validate.outcome import Outcome, Quantity
-from tilewise.server.validate.sheet import Sheet, formats, read
+from tilewise.server.validate.sheet import Sheet, Words, formats, read
 
 OPERATORS: dict[str, Callable[[Sheet, list[str]], Asked]] = {
     "gemm": gemm.ask,
@@ -28,6 +28,7 @@ OPERATORS: dict[str, Callable[[Sheet, list[str]], Asked]] = {
     "bandwidth": memory.ask_bandwidth,
     "collective": collective.ask,
 }
+STEADY = 0.05
 MODELS = {"models": models.judge_steps, "train_memory": models.judge_memory}
 
 
@@ -55,17 +56,22 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     if sheet.format in MODELS:
         outcome = MODELS[sheet.format](gpu, sheet, found, configs)
     elif sheet.format in OPERATORS:
-        outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found))
+        outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), formats()[sheet.format].get("heavy_s", np.inf))
     else:
         outcome = _skipped(found)
+    if sheet.has("spread"):
+        outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
     calibration = "" if gpu.calibration is None else gpu.calibration.id
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 
-def _judged(gpu: Gpu, asked: Asked) -> Outcome:
-    """Operators in a burst, and sustained where a row has such a time."""
+def _judged(gpu: Gpu, asked: Asked, heavy_s: float) -> Outcome:
+    """Operators in a burst, sustained from heavy_s on, and sustained too where a row has such a time."""
     fair = asked.reasons == ""
     burst = answers(gpu, asked, State.BURST, fair)
+    heavy = burst.time_s >= heavy_s
+    if heavy.any():
+        burst = burst.replaced(heavy, answers(gpu, asked, State.SUSTAINED, heavy))
     quantities = [_quantity("time", asked.time_s, burst)]
     steady = fair & np.isfinite(asked.sustained_s)
     if steady.any():
@@ -77,6 +83,12 @@ def _judged(gpu: Gpu, asked: Asked) -> Outcome:
         refused=fair & (burst.refusal != ""),
         groups={way: words for way, words in asked.groups.items() if (words != "").any()},
     )
+
+
+def _agreement(sheet: Sheet) -> Words:
+    """Whether the windows of a row agreed, by the relative spread that the table states."""
+    within = sheet.number("spread") <= STEADY
+    return np.where(within, f"agree within {STEADY:.0%}", "do not")
 
 
 def _quantity(name: str, measured_s: np.ndarray, answer: Answers) -> Quantity:

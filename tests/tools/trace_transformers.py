@@ -66,6 +66,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 
+
 def build(family: str, keys: dict[str, Any], layers: int) -> tuple[torch.nn.Module, dict[str, Any]]:
     depth = "n_layer" if "n_embd" in keys or family == "bloom" else "num_hidden_layers"
     config = AutoConfig.for_model(family, **{**keys, depth: layers}, use_cache=False)

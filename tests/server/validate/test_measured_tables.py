@@ -136,6 +136,15 @@ def test_two_machines_count_as_their_mean_and_one_alone_for_itself() -> None:
     assert found.outcome.quantities[0].measured.tolist() == pytest.approx([12e-6, 14e-6])
 
 
+def test_a_long_attention_kernel_is_asked_at_the_clock_that_its_windows_had() -> None:
+    header = "phase,backend,batch,heads,kv_heads,head_dim,seq_q,seq_kv,causal,state,time_us\n"
+    shapes = ("forward,flash,8,32,32,128,16384,16384,0", "forward,flash,1,32,32,128,2048,2048,0")
+    text = header + "".join(f"{shape},{state},9\n" for shape in shapes for state in ("burst", "sustained"))
+    time, sustained = validated(text).outcome.quantities
+    assert time.predicted[0] == pytest.approx(sustained.predicted[1])
+    assert time.predicted[2] < sustained.predicted[3]
+
+
 def test_rows_of_another_gpu_and_rows_with_a_flag_are_skipped_with_the_reason() -> None:
     found = validated(
         PUBLISHED + "H100-SXM5-80GB,bfloat16,512,512,512,1,9,\nA100-SXM4-80GB,bfloat16,512,512,512,1,9,\n"
@@ -188,6 +197,26 @@ def test_a_model_is_asked_with_the_layers_of_its_row_and_no_optimizer() -> None:
     assert (wall.predicted >= busy.predicted).all()
     each = np.diff(kernels.predicted)[[0, 2]]  # two layers more
     assert (each > 40).all() and each[1] > 2 * each[0]
+
+
+def test_lists_with_an_entry_a_layer_follow_the_layers_of_the_row() -> None:
+    kinds = ["full_attention", "sliding_attention"]
+    config = {
+        **LLAMA,
+        "model_type": "qwen3",
+        "head_dim": 64,
+        "num_key_value_heads": 8,
+        "sliding_window": 128,
+        "num_hidden_layers": 2,
+        "layer_types": kinds,
+    }
+    text = "model,mode,phase,b,s,layers,wall_ms,busy_ms\n" + "".join(
+        f"q,eager,prefill,1,512,{n},1,1\n" for n in (1, 2, 4)
+    )
+    found = validated(text, {"q": json.dumps(config)}).outcome
+    busy = found.quantities[1].predicted
+    assert found.reasons.tolist() == [""] * 3
+    assert busy[2] - busy[1] > 1.5 * (busy[1] - busy[0])
 
 
 def test_a_gpt_neox_prefill_is_its_trunk_alone() -> None:

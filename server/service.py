@@ -95,7 +95,9 @@ class AdvisorService:
             workload,
             detailed=request.detail >= advisor.DETAIL_OPERATORS,
         )
-        found = diagnose(gpu, report, lambda changed: read_with(text, {**sizes, **changed})) if request.diagnose else None
+        found = (
+            diagnose(gpu, report, lambda changed: read_with(text, {**sizes, **changed})) if request.diagnose else None
+        )
         return report_message(report, gpu, self._database.version, found)
 
     def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:

@@ -61,7 +61,9 @@ def marked(picture: str, prefix: str) -> str:
 def figures(answer: PredictResponse) -> str:
     step, memory = answer.step, answer.memory
     room = f"{gib(memory.free_bytes)} free" if memory.fits else f"{gib(-memory.free_bytes)} too much"
-    shown = [("memory", gib(memory.total_bytes), f"of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}")]
+    shown = [
+        ("memory", gib(memory.total_bytes), f"of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}")
+    ]
     if step.HasField("prediction"):
         time = step.prediction
         bounds = interval(time.time_low_s, time.time_s, time.time_high_s)
@@ -70,13 +72,18 @@ def figures(answer: PredictResponse) -> str:
             ("rate", f"{step.tokens_per_s:,.0f} tokens/s", f"bound by {wall(time.wall)}; {step.regime} regime"),
             ("MFU", percent(step.mfu), f"of {peak(step.peak)}; HFU {percent(step.hfu)}"),
             ("MBU", percent(step.mbu), f"of {si(answer.gpu.memory_bandwidth_bytes_per_s, 'B/s')}"),
-            ("launches", significant(step.kernel_count), f"CPU {seconds(step.issue_s)}, GPU busy {seconds(step.busy_s)}"),
+            (
+                "launches",
+                significant(step.kernel_count),
+                f"CPU {seconds(step.issue_s)}, GPU busy {seconds(step.busy_s)}",
+            ),
             *shown,
         ]
         if step.HasField("energy_j"):
             shown.append(("energy", si(step.energy_j, "J"), si(step.flops_per_j, "FLOP/J")))
     items = (
-        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>" for name, value, more in shown
+        f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
+        for name, value, more in shown
     )
     return f'<dl class="figures">{"".join(items)}</dl>'
 

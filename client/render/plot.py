@@ -140,7 +140,9 @@ def _numbers(axis: Any, numbered: Sequence[tuple[int, tuple[float, float]]]) -> 
 
     groups: list[tuple[list[int], tuple[float, float]]] = []
     for number, where in numbered:
-        near = (numbers for numbers, other in groups if all(0.8 < a / b < 1.25 for a, b in zip(where, other, strict=True)))
+        near = (
+            numbers for numbers, other in groups if all(0.8 < a / b < 1.25 for a, b in zip(where, other, strict=True))
+        )
         found = next(near, None)
         if found is None:
             groups.append(([number], where))
@@ -260,7 +262,12 @@ def _whisker(axis: Any, at: int, layer: Layer, end: float) -> None:
     axis.errorbar(end, at, xerr=[[-low], [high]], color="#333333", linewidth=0.9, capsize=2.5)
     mfu = f", MFU {percent(layer.mfu)}" if layer.HasField("mfu") and layer.mfu >= 0.0005 else ""
     axis.annotate(
-        f"{seconds(end / 1e3)}{mfu}", (end + high, at), xytext=(6, 0), textcoords="offset points", va="center", fontsize=8.5
+        f"{seconds(end / 1e3)}{mfu}",
+        (end + high, at),
+        xytext=(6, 0),
+        textcoords="offset points",
+        va="center",
+        fontsize=8.5,
     )
 
 

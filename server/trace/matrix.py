@@ -117,9 +117,7 @@ def _grouped(
         groups, layout, m, n = b.shape[0], sizes.layout, a.shape[0], b.shape[-1]
     else:
         groups, layout, m, n = a.shape[0], sizes.layout, b.shape[-1], a.shape[-2]
-    e.grouped_gemm(
-        name, m, n, k, groups, precision=precision, widths=widths, layout=layout, direction=call.direction
-    )
+    e.grouped_gemm(name, m, n, k, groups, precision=precision, widths=widths, layout=layout, direction=call.direction)
 
 
 def convolution(e: Emitter, name: str, call: Call) -> None:

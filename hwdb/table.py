@@ -94,7 +94,8 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
-# Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed. Append only.
+# Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
+# Append only.
 VARIANTS: tuple[str, ...] = (
     "",  # the op's usual kernel: dense operands; of a norm or softmax the framework's fused kernel
     "compiled",  # as inductor fuses it with its neighbours
@@ -136,6 +137,10 @@ VARIANTS: tuple[str, ...] = (
     "amax_row",
     "sum",  # of everything
     "nll",
+    # attention backends of torch's scaled_dot_product_attention; "" is what it takes by itself
+    "cudnn",
+    "flash",
+    "math",
 )
 VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
 
@@ -186,7 +191,7 @@ class OperatorTable:
     GEMM:         y[m,n] = x[m,k] w[n,k]^T, `groups` of them (batched); layout of Layout; output_bytes per element of y
     GROUPED_GEMM: m is the total number of rows over all groups, groups the experts hit (may be fractional: expected)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
-                  window (0: none), phase of Phase
+                  window (0: none), phase of Phase, variant of VARIANTS
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
                   variant of VARIANTS, residency of Residency; precision is that of the first input
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
@@ -232,6 +237,12 @@ class OperatorTable:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """Memory-bound rows without a name in OPS: a traced module's own kernels, of which only the bytes are known."""
+        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY) & (self.op == 0)
+        return mask
 
     def select(self, rows: NDArray[np.bool_] | Ints) -> OperatorTable:
         """The rows of a mask or an index array, labels and shape count kept."""

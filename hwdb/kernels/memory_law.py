@@ -37,7 +37,7 @@ NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the byte
 ROW_PRIOR = np.array([0.03, 0.03, 0.1, 0.01, 0.01, 0.03])
 STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3])
 LONG, WARP_COLS = 8192, 1024  # columns from which a reduction takes a whole block; up to which a softmax takes a warp
-PATH_MIN = 5  # points of either kind below which a kernel has one set of constants
+PATH_MIN = 3  # points of either kind below which a kernel has one set of constants
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ BYTES_LOG2, COLS_LOG2 = (16.0, 30.0), (5.0, 18.0)
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """catalogue: which kernel answers; constants: (kernels, 2, 6) of the law; kinds: class of each kernel; share: of the residual, by class."""
+    """catalogue: which kernel answers; constants: (kernels, paths, 6) of the law; kinds: class of each kernel; share: of the residual, by class."""
 
     catalogue: Catalogue
     constants: Floats

@@ -77,7 +77,7 @@ class Launches:
 def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     """`kernel` is "op" or "op.variant"."""
     letters = read + written
-    wide, whole = letters[0] in "frv", any(letter in "afb" for letter in letters)
+    wide, whole = letters[0] in "frv", options.pop("whole", any(letter in "afb" for letter in letters))
     return Launches(*kernel_codes(kernel), wide, whole, Operands.of(read), Operands.of(written), **options)
 
 
@@ -316,7 +316,7 @@ SOFTCAP = Sequence(
 )
 CROSS_ENTROPY = (
     Sequence(
-        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r")),
+        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r", whole=True)),
         (
             _launch("cross_entropy_backward.nll", "i", "f", kernels=2),  # a fill and one number a row
             _launch("cross_entropy_backward", "ff", "f", special=1),

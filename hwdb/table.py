@@ -233,6 +233,12 @@ class OperatorTable:
     def __len__(self) -> int:
         return len(self.kind)
 
+    @property
+    def unknown(self) -> NDArray[np.bool_]:
+        """Memory-bound rows without a name in OPS: a traced module's own kernels, of which only the bytes are known."""
+        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY) & (self.op == 0)
+        return mask
+
     def select(self, rows: NDArray[np.bool_] | Ints) -> OperatorTable:
         """The rows of a mask or an index array, labels and shape count kept."""
         kept = {name: getattr(self, name)[rows] for name in COLUMNS}

@@ -85,7 +85,11 @@ def start(address: str, *, insecure: bool = False, store: Path | None = None) ->
     try:
         bound = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise InvalidInput(f"cannot listen on {address}: {error}", reason="BAD_ADDRESS", field="address") from error
+        raise InvalidInput(
+            f"cannot listen on {address}: the port is taken, or the address is not one of this machine's",
+            reason="BAD_ADDRESS",
+            field="address",
+        ) from error
     server.start()
     return server, bound
 

@@ -23,7 +23,7 @@ from tilewise.server.operators.conventions import by_shape, causal_flops, full_f
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
-from tilewise.server.report import Interval, Report, Step, StepTable
+from tilewise.server.report import Interval, Layer, Report, Step, StepTable, TableReport
 from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
 
@@ -58,9 +58,10 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     sums = _sums(gpu, workload, table, times, launched)
     parameters = count(arch)
     resident = memory(arch, workload, emitted)
-    step = _step(gpu, arch, workload, table, times, sums, peak, parameters.active)
+    parts = layers(gpu, table, times, launched, peak, _idle(sums))
+    palm = float(palm_flops(arch, workload, parameters.active)[0])
+    step = _step(gpu, workload, table, times, sums, peak, parts, palm)
     capacity = gpu.sku.hbm_bytes
-    parts = layers(gpu, table, times, launched, peak)
     return Report(
         architecture=arch,
         workload=workload,
@@ -76,6 +77,26 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
         fits=bool(resident.total_bytes <= capacity),
         headline=headline(arch, workload, gpu, step, parts, resident),
         notes=(*arch.notes, *notes(arch, workload.tensor_parallel), *padding_notes(arch, workload.tokens)),
+        table=table,
+        times=times,
+    )
+
+
+def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
+    """Predict one step whose operators are known already, such as those of tilewise.server.trace.
+
+    Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
+    """
+    times = gpu.predict(table, workload.clock)
+    peak, launched = gpu.peak(workload.format), launches(table, times, gpu)
+    sums = _sums(gpu, workload, table, times, launched)
+    parts = layers(gpu, table, times, launched, peak, _idle(sums))
+    return TableReport(
+        gpu=gpu.sku.name,
+        calibration="" if gpu.calibration is None else gpu.calibration.id,
+        step=_step(gpu, workload, table, times, sums, peak, parts, None),
+        layers=parts,
+        operators=operators(gpu, table, times, launched),
         table=table,
         times=times,
     )
@@ -156,23 +177,30 @@ def _walls(table: OperatorTable, times: Times, sums: Sums) -> Floats:
     return walls
 
 
+def _idle(sums: Sums) -> float:
+    """Seconds in which the GPU runs no kernel: gaps, and waiting for the CPU."""
+    idle = float(sums.time_s[0] - sums.busy_s[0])
+    return 0.0 if np.isnan(idle) else idle
+
+
 def _step(
     gpu: Gpu,
-    arch: Architecture,
     workload: Workload,
     table: OperatorTable,
     times: Times,
     sums: Sums,
     peak: Peak,
-    active: object,
+    parts: tuple[Layer, ...],
+    palm: float | None,
 ) -> Step:
     refusal = _refusal(table, times)
     time = float(sums.time_s[0])
     flops = {
         "causal": float(causal_flops(table)[0]),
         "full": float(full_flops(table)[0]),
-        "palm": float(palm_flops(arch, workload, active)[0]),  # type: ignore[arg-type]
     }
+    if palm is not None:
+        flops["palm"] = palm
     executed = float(by_shape(table, table.executed_flops)[0])
     moved = float(by_shape(table, table.bytes_read + table.bytes_written)[0])
     rate = peak.flops_per_s * time
@@ -181,6 +209,8 @@ def _step(
         _check_utilisation(np.array([flops["causal"] / rate]), peak)
     walls = tuple(float(wall[0]) for wall in _walls(table, times, sums))
     distances = times.distance[~np.isnan(times.distance)]
+    watts = gpu.power(table, times, workload.clock) if known else None
+    energy = None if watts is None else watts * time
     return Step(
         time=Interval(time, float(sums.low_s[0]), float(sums.high_s[0])) if known else None,
         busy=Interval(float(sums.busy_s[0]), float(sums.busy_low_s[0]), float(sums.busy_high_s[0])),
@@ -190,7 +220,7 @@ def _step(
         tokens_per_s=workload.tokens / time if known else None,
         mfu=flops["causal"] / rate if known else None,
         hfu=executed / rate if known else None,
-        palm_mfu=flops["palm"] / rate if known else None,
+        palm_mfu=palm / rate if known and palm is not None else None,
         mbu=moved / (time * gpu.sku.hbm_bytes_per_s) if known else None,
         peak=peak,
         flops=flops,
@@ -199,7 +229,10 @@ def _step(
         launches=float(sums.launches[0]),
         wall=Wall(int(np.argmax(walls))),
         walls=walls,
+        losses=tuple(np.sum([part.losses for part in parts], axis=0).tolist()),
         regime=regime(walls),
+        energy_j=energy,
+        flops_per_j=flops["causal"] / energy if energy else None,
         padding_s=float(by_shape(table, times.padding_s)[0]),
         wave_s=float(by_shape(table, times.wave_s)[0]),
         alignment_s=float(by_shape(table, times.alignment_s)[0]),

@@ -42,7 +42,9 @@ class Step:
     flops:           FLOPs of one GPU by convention (FLOPS_CONVENTIONS); mfu is over "causal"
     launches:        kernels, memsets and copies the step launches
     wall, walls:     the largest wall, and seconds by wall (index: Wall), adding up to the step's time
+    losses:          seconds by cause (index: losses.CAUSES), adding up to the step's time
     regime:          "compute", "bandwidth", "overhead" or "communication"
+    energy_j, flops_per_j: of one GPU in one step, and model FLOPs a joule; None without a power model
     """
 
     time: Interval | None
@@ -62,7 +64,10 @@ class Step:
     launches: float
     wall: Wall
     walls: tuple[float, ...]
+    losses: tuple[float, ...]
     regime: str
+    energy_j: float | None
+    flops_per_j: float | None
     padding_s: float
     wave_s: float
     alignment_s: float
@@ -74,12 +79,18 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Every operator of one kind of layer, in one step; share is of the busy time."""
+    """Every operator of one kind of layer, in one step; share is of the busy time.
+
+    walls, losses: seconds by wall and by cause (losses.CAUSES), each adding up to the layer's part of the step's time,
+                   in which it has the GPU's idle time by its launches
+    """
 
     name: str
     time: Interval
     share: float
     wall: Wall
+    walls: tuple[float, ...]
+    losses: tuple[float, ...]
     mfu: float | None
     mbu: float
     flops: float
@@ -127,6 +138,19 @@ class Operator:
     trust: Trust
     distance: float
     refusal: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableReport:
+    """What an OperatorTable costs, whoever made it: a traced module has no Architecture and no memory plan."""
+
+    gpu: str
+    calibration: str
+    step: Step
+    layers: tuple[Layer, ...]
+    operators: tuple[Operator, ...]
+    table: OperatorTable
+    times: Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.model import Architecture
+from tilewise.server.losses import losses
 from tilewise.server.memory import MemoryReport
 from tilewise.server.report import Interval, Layer, Operator, Step
 from tilewise.server.workload import Workload
@@ -46,7 +47,7 @@ class Groups:
         self.launches = self.sum(launched)
         code = group * len(Wall) + times.wall
         walls = np.bincount(code, table.count * np.nan_to_num(times.time_s), size * len(Wall)).reshape(size, len(Wall))
-        self.wall = walls.argmax(axis=1)
+        self.walls, self.wall = walls, walls.argmax(axis=1)
         self.trust = np.full(size, int(max(Trust)))
         np.minimum.at(self.trust, group, times.trust)
         self.distance = np.full(size, np.nan)
@@ -61,25 +62,30 @@ class Groups:
         return np.sqrt(SHARED * self.sum(half) ** 2 + (1 - SHARED) * squares)
 
 
-def layers(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak) -> tuple[Layer, ...]:
-    """One row a kind of layer, in the order the step meets them."""
+def layers(
+    gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak, idle_s: float
+) -> tuple[Layer, ...]:
+    """One row a kind of layer, in the order the step meets them; `idle_s` of the GPU is shared out by launches."""
     names = list(dict.fromkeys(label.part for label in table.labels))
     codes = np.array([names.index(label.part) for label in table.labels])
-    sums = Groups(table, times, launched, codes[table.label], len(names))
-    busy = np.nansum(sums.time)
-    bandwidth = gpu.sku.hbm_bytes_per_s
+    group = codes[table.label]
+    sums = Groups(table, times, launched, group, len(names))
+    busy, bandwidth = np.nansum(sums.time), gpu.sku.hbm_bytes_per_s
+    lost = losses(table, times, launched, peaks(gpu, table, times), idle_s, group, len(names))
+    sums.walls[:, Wall.LAUNCH] += idle_s * sums.launches / max(float(sums.launches.sum()), 1.0)
     rows = zip(
-        names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.flops.tolist(),
-        sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(), sums.distance.tolist(), strict=True,
+        names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
+        lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(),
+        sums.distance.tolist(), strict=True,
     )  # fmt: skip
     return tuple(
         Layer(
-            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall],
-            mfu=flops / (time * peak.flops_per_s) if flops and time else None,
+            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall], walls=tuple(walls),
+            losses=tuple(causes), mfu=flops / (time * peak.flops_per_s) if flops and time else None,
             mbu=moved / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
             trust=_TRUSTS[trust], distance=distance,
         )
-        for name, time, low, high, wall, flops, moved, launches, trust, distance in rows
+        for name, time, low, high, wall, walls, causes, flops, moved, launches, trust, distance in rows
     )  # fmt: skip
 
 
@@ -95,11 +101,11 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
     total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))
     busy = float(np.nansum(sums.time))
-    peaks = _peaks(gpu, table, times)
+    known = peaks(gpu, table, times)
     found = []
     for code, label in enumerate(table.labels):
         kind, time, flops = one["kind"][code], executions["time"][code], executions["flops"][code]
-        peak = peaks.get(one["precision"][code]) if kind <= _ATTENTION else None
+        peak = known.get(one["precision"][code]) if kind <= _ATTENTION else None
         found.append(
             Operator(
                 name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=_KINDS[kind],
@@ -129,7 +135,7 @@ _SHOWN = (
 )  # fmt: skip
 
 
-def _peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
+def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
     """Dense peaks of the precisions the table multiplies in."""
     used = set(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)].tolist())
     return {code: gpu.peak(Precision(code)) for code in sorted(used)}

@@ -135,7 +135,9 @@ def _refuse(table: OperatorTable, backends: Ints, distance: Floats) -> tuple[Int
     measured = np.isin(table.precision, (Precision.BF16, Precision.FP16))
     near = distance <= regression.OCTAVES_MAX
     for row in np.flatnonzero(~(valid & takes & measured & near)):
-        text = _why(table, int(row), VARIANTS[backends[row]], bool(measured[row]), bool(takes[row]), float(distance[row]))
+        text = _why(
+            table, int(row), VARIANTS[backends[row]], bool(measured[row]), bool(takes[row]), float(distance[row])
+        )
         refusal[row] = texts.setdefault(text, len(texts))
     return refusal, tuple(texts)
 
@@ -182,14 +184,21 @@ def _nearest(dim: int, rule: Mapping[str, Any]) -> int:
 
 
 def _times(
-    cut: Grid, spent: Walls, answer: regression.Answer, distance: Floats, refusal: Ints, refusals: tuple[str, ...],
+    cut: Grid,
+    spent: Walls,
+    answer: regression.Answer,
+    distance: Floats,
+    refusal: Ints,
+    refusals: tuple[str, ...],
     sms: int,
 ) -> Times:
     """The residual scales every part alike, so that the parts add up to the time."""
     scale = answer.time_s / spent.time_s
     parts = np.stack([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
     margin = 1 + np.nan_to_num(np.maximum(distance - answer.distance, 0))
-    low, high = (np.exp(margin * np.log(bound / answer.time_s)) * answer.time_s for bound in (answer.low_s, answer.high_s))
+    low, high = (
+        np.exp(margin * np.log(bound / answer.time_s)) * answer.time_s for bound in (answer.low_s, answer.high_s)
+    )
     gone = refusal >= 0
     nothing = np.zeros(len(distance))
     return Times(

@@ -38,7 +38,9 @@ def _tiles() -> tuple[Ints, Ints, Ints]:
     """(padded width, outer, inner) of every kernel by head width in steps of 8; 0 where it takes none."""
     sizes = np.zeros((3, len(KERNELS), 256 // 8 + 1), np.int64)
     for code, name in enumerate(KERNELS):
-        for width, (outer, inner) in sorted(((int(w), t) for w, t in facts()["kernel"][name]["tiles"].items()), reverse=True):
+        for width, (outer, inner) in sorted(
+            ((int(w), t) for w, t in facts()["kernel"][name]["tiles"].items()), reverse=True
+        ):
             sizes[:, code, : width // 8 + 1] = np.array([width, outer, inner])[:, None]
     return sizes[0], sizes[1], sizes[2]
 
@@ -92,7 +94,9 @@ def grid(table: OperatorTable, backends: Ints, sms: int) -> Grid:
         flash,
         np.select([backward, splits > 1], [CODES["flash_bwd"], CODES["flash_split"]], CODES["flash_fwd"]),
         np.select(
-            [backward, short, decode], [CODES["cudnn_bwd"], CODES["cudnn_short"], CODES["cudnn_decode"]], CODES["cudnn_fwd"]
+            [backward, short, decode],
+            [CODES["cudnn_bwd"], CODES["cudnn_short"], CODES["cudnn_decode"]],
+            CODES["cudnn_fwd"],
         ),
     )
     width, outer, inner = (sizes[kernel, np.minimum(-(-wide // 8), 32)] for sizes in _tiles())
@@ -126,7 +130,9 @@ def visible(
     ends = ends / inner + (blocks - ramp) * all_tiles
     first = offset - window + 1
     late = np.clip(np.ceil(-first / outer), 0, blocks)  # blocks that start at column 0
-    starts = (blocks - late) * (first - (first % common + spread)) + outer * (blocks * (blocks - 1) - late * (late - 1)) / 2
+    starts = (blocks - late) * (first - (first % common + spread)) + outer * (
+        blocks * (blocks - 1) - late * (late - 1)
+    ) / 2
     windowed = (window > 0) & (window < across)
     steps = np.where(causal, ends - np.where(windowed, starts / inner, 0), blocks * all_tiles)
     reach = np.minimum(np.ceil((outer + window - 1 + spread) / inner), all_tiles)

@@ -84,7 +84,9 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     area = grid.outer * grid.inner * 1.0
     widths = grid.width * KEY_PRODUCTS[backward] + value * VALUE_PRODUCTS[backward]
     decode = table.phase == Phase.DECODE
-    local = (table.window > 0) & (table.window <= table.seq_kv)  # flash masks every tile even where the window just fits
+    local = (table.window > 0) & (
+        table.window <= table.seq_kv
+    )  # flash masks every tile even where the window just fits
     causal = (table.causal > 0) & (grid.splits == 1)
     filled = grid.blocks / sku.sm_count
     queries = ELEMENT * table.batch * table.heads * table.seq_q

@@ -87,30 +87,83 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
 def _rows(
     e: Emitter, plan: Plan, heads: Heads, kv_heads: Number, scored: Number, computed: Number, shape: dict[str, Number]
 ) -> None:
-    """Forward (or decode) and backward; the backward computes the scores once more, which only HFU counts."""
-    queries, element = plan.batch * heads.q, plan.width
+    """Forward (or decode) and backward, as flash-attention or cuDNN launch them."""
     window = shape["window"]
     kept = choose(window > 0, smaller(heads.seq_kv, window), heads.seq_kv) if plan.decode else heads.seq_kv
-    q, out = queries * heads.seq_q * heads.dim * element, queries * heads.seq_q * heads.dim_v * element
-    kv = plan.batch * kept * kv_heads * (heads.dim + heads.dim_v) * element
-    statistics = 4 * queries * heads.seq_q if plan.train else 0
-    work = 2.0 * queries * (heads.dim + heads.dim_v)
+    moved = Moved.of(shape, plan.width, kept)
     flash = choose(heads.dim > CUDNN_HEAD_DIM, 1, int(plan.workload.attention_backend == "flash"))
     phase = Phase.DECODE if plan.decode else Phase.FORWARD
-    e.attention(
-        "attention", phase, direction=e.forward, flops=work * scored if e.keep else 0, executed_flops=work * computed,
-        bytes_read=q + kv, bytes_written=out + statistics, special=queries * computed,
-        kernels=1 if plan.decode else 2 - flash, **shape,
+    forward_row(
+        e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
+        kernels=1 if plan.decode else 2 - flash, statistics=plan.train,
     )  # fmt: skip
-    if not (plan.train and e.keep):
-        return
-    e.save(q + kv + out + statistics)
-    again = 2.0 * queries * heads.dim
-    grouped = choose(heads.q > kv_heads, 2, 0)
+    if plan.train and e.keep:
+        e.save(moved.q + moved.kv + moved.out + moved.statistics)
+        kernels = 4 - flash + choose(heads.q > kv_heads, 2, 0)
+        backward_row(e, shape, moved, scored, computed, kernels=kernels)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """Bytes of attention's operands: queries, keys with values, output, and the softmax statistics of each query."""
+
+    q: Number
+    kv: Number
+    out: Number
+    statistics: Number
+
+    @classmethod
+    def of(cls, shape: dict[str, Number], width: int, kept: Number) -> Moved:
+        """Of the columns of an attention row; `width`: bytes of an element, `kept`: keys that are read at all."""
+        queries = shape["batch"] * shape["heads"] * shape["seq_q"]
+        keys = shape["batch"] * shape["kv_heads"] * kept
+        wide = shape["head_dim"] + shape["head_dim_v"]
+        return cls(
+            queries * shape["head_dim"] * width, keys * wide * width, queries * shape["head_dim_v"] * width, 4 * queries
+        )
+
+
+def forward_row(
+    e: Emitter,
+    shape: dict[str, Number],
+    moved: Moved,
+    scored: Number,
+    computed: Number,
+    *,
+    phase: Phase,
+    direction: str,
+    kernels: Number,
+    statistics: bool,
+    name: str = "attention",
+) -> None:
+    """Attention over the query-key pairs `scored` (what the model asks for) and `computed` (what the kernel runs)."""
+    heads = shape["batch"] * shape["heads"]
+    work = 2.0 * heads * (shape["head_dim"] + shape["head_dim_v"])
     e.attention(
-        "attention", Phase.BACKWARD, direction="backward", flops=2 * work * scored,
-        executed_flops=(2 * work + again) * computed, bytes_read=q + kv + 2 * out + statistics, bytes_written=q + kv,
-        special=queries * computed, kernels=4 - flash + grouped, **shape,
+        name, phase, direction=direction, flops=work * scored, executed_flops=work * computed,
+        bytes_read=moved.q + moved.kv, bytes_written=moved.out + (moved.statistics if statistics else 0),
+        special=heads * computed, kernels=kernels, **shape,
+    )  # fmt: skip
+
+
+def backward_row(
+    e: Emitter,
+    shape: dict[str, Number],
+    moved: Moved,
+    scored: Number,
+    computed: Number,
+    *,
+    kernels: Number,
+    name: str = "attention",
+) -> None:
+    """The gradients of all three operands; the scores are computed once more, which only HFU counts."""
+    heads = shape["batch"] * shape["heads"]
+    work = 2.0 * heads * (shape["head_dim"] + shape["head_dim_v"])
+    again = 2.0 * heads * shape["head_dim"]
+    e.attention(
+        name, Phase.BACKWARD, direction="backward", flops=2 * work * scored,
+        executed_flops=(2 * work + again) * computed, bytes_read=moved.q + moved.kv + 2 * moved.out + moved.statistics,
+        bytes_written=moved.q + moved.kv, special=heads * computed, kernels=kernels, **shape,
     )  # fmt: skip
 
 

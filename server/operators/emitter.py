@@ -17,7 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import COLUMNS, OP_CODES, Kind, Label, Layout, OperatorTable, Phase, kernel_codes, table_from_columns
+from tilewise.hwdb.table import (
+    COLUMNS,
+    OP_CODES,
+    Kind,
+    Label,
+    Layout,
+    OperatorTable,
+    Phase,
+    kernel_codes,
+    table_from_columns,
+)
 from tilewise.server.operators.numbers import Number, larger
 from tilewise.server.operators.sequences import Launches
 

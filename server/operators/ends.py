@@ -51,9 +51,7 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     whole = rows * table.width * plan.width
     sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
     kernels = SORTED_EMBEDDING if sorts else 2
-    e.memory(
-        table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels
-    )
+    e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
     if sorts:
         e.save(8 * tokens)
 
@@ -102,11 +100,15 @@ FUSED_ADAM_ELEMENTS = 320 * 65536  # elements one launch of the multi-tensor ker
 
 
 def optimize(e: Emitter, plan: Plan, parameters: Number) -> None:
+    """The optimizer's step over the parameters of one GPU."""
+    if plan.workload.optimizer != "none":
+        adamw(e, parameters, plan.width)
+
+
+def adamw(e: Emitter, parameters: Number, width: int) -> None:
     """Fused AdamW: reads parameter, gradient and both moments, writes all but the gradient, in the parameters' dtype."""
-    if plan.workload.optimizer == "none":
-        return
     with e.scope(layer="optimizer", part="optimizer", count=1):
-        size = parameters * plan.width
+        size = parameters * width
         e.memory(
             "adamw", "adamw", 1, parameters, 4 * size, 3 * size, direction="optimizer", special=parameters,
             kernels=1 + parameters // FUSED_ADAM_ELEMENTS,

@@ -52,12 +52,22 @@ def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
     narrow = r.tokens * r.experts * plan.width
     e.memory("router_softmax", "cast", r.tokens, r.experts, narrow, scores, direction=e.forward)
     e.memory(
-        "router_softmax", "softmax", r.tokens, r.experts, scores, scores, direction=e.forward, special=scores / 4, wide=True
+        "router_softmax",
+        "softmax",
+        r.tokens,
+        r.experts,
+        scores,
+        scores,
+        direction=e.forward,
+        special=scores / 4,
+        wide=True,
     )
     e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2, wide=True)
     narrows = r.width < 4
     small = 3 * renormalises + narrows
-    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True)
+    e.memory(
+        "router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True
+    )
     if not (plan.train and e.keep):
         return
     e.save(scores + 3 * chosen + (chosen if renormalises else 0))

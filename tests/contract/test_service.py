@@ -194,3 +194,10 @@ def test_an_address_that_others_reach_needs_a_word() -> None:
     server.stop(None).wait()
     with pytest.raises(InvalidInput, match="HOST:PORT"):
         start("nowhere")
+
+
+def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    server, port = start("127.0.0.1:0")
+    with pytest.raises(InvalidInput, match=f"cannot listen on 127.0.0.1:{port}: the port is taken"):
+        start(f"127.0.0.1:{port}")
+    server.stop(None).wait()

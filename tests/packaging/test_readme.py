@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tilewise.client.cli import COMMANDS
+
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
 sys.path.append(str(ROOT / "scripts"))
@@ -34,6 +36,14 @@ def test_the_two_commands_are_those_that_tests_and_ci_run() -> None:
     steps = (ROOT / ".ci" / "run").read_text().splitlines()
     assert setup.replace("pip install", "pip install --quiet") in steps
     assert command in steps
+
+
+def test_every_command_and_every_page_is_mentioned() -> None:
+    for name in COMMANDS:
+        assert f"tilewise {name}" in README
+    index = (ROOT / "docs" / "README.md").read_text()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index
 
 
 def test_every_link_leads_somewhere() -> None:

@@ -1,0 +1,60 @@
+"""Where the time of a step goes: the way from its model FLOPs at the peak to the time it takes, cause by cause."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
+from tilewise.hwdb.times import Times, Wall
+
+# useful: model FLOPs at the dense peak; extra: FLOPs that the model does not ask for (recompute, scores of a backward);
+# padding, wave, alignment: tiles beyond the matrix, a last wave that does not fill the GPU, operands off the fast kernels;
+# kernel: matrix kernels below the peak for any other reason (clock, epilogue, main loop); then the other walls
+CAUSES = (
+    "useful", "extra", "padding", "wave", "alignment", "kernel", "bandwidth", "special_function", "launch",
+    "communication",
+)  # fmt: skip
+OF_WALL = {
+    Wall.COMPUTE: "kernel",
+    Wall.MEMORY: "bandwidth",
+    Wall.SPECIAL_FUNCTION: "special_function",
+    Wall.LAUNCH: "launch",
+    Wall.COMMUNICATION: "communication",
+}
+_CAUSE_OF_WALL = np.array([CAUSES.index(OF_WALL[wall]) for wall in Wall])
+_ATTENTION, _LAUNCH = int(Kind.ATTENTION), CAUSES.index("launch")
+
+
+def losses(
+    table: OperatorTable, times: Times, launched: Floats, peaks: dict[int, Peak], idle_s: float, group: Ints, size: int
+) -> Floats:
+    """Seconds by cause of each group of rows, repeats counted; shape (len(CAUSES), size).
+
+    A row's rest, after its FLOPs at the peak and what its tiles lose, belongs to its own wall. `idle_s`, in which the GPU
+    waits between kernels or for the CPU, is shared out by launches. All of it adds up to the step's time.
+    """
+    seconds = _rows(table, times, peaks)
+    weighted = seconds * table.count
+    sums = np.stack([np.bincount(group, row, size) for row in weighted])
+    launches = np.bincount(group, table.count * launched, size)
+    sums[_LAUNCH] += idle_s * launches / max(float(launches.sum()), 1.0)
+    return sums
+
+
+def _rows(table: OperatorTable, times: Times, peaks: dict[int, Peak]) -> Floats:
+    """Seconds by cause of one execution of each row; refused rows have none."""
+    rate = np.full(len(Precision), np.inf)
+    for code, peak in peaks.items():
+        rate[code] = peak.flops_per_s
+    per_row = np.where(table.kind <= _ATTENTION, rate[table.precision], np.inf)
+    time = np.nan_to_num(times.time_s)
+    seconds = np.zeros((len(CAUSES), len(table)))
+    seconds[0] = np.minimum(table.flops / per_row, time)
+    seconds[1] = np.minimum(np.maximum(table.executed_flops - table.flops, 0) / per_row, time - seconds[0])
+    tiles = np.nan_to_num(np.stack([times.padding_s, times.wave_s, times.alignment_s]))
+    left = time - seconds[0] - seconds[1]
+    seconds[2:5] = tiles * np.minimum(1.0, left / np.maximum(tiles.sum(axis=0), 1e-30))
+    seconds[_CAUSE_OF_WALL[times.wall], np.arange(len(table))] = time - seconds[:5].sum(axis=0)
+    return seconds

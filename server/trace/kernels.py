@@ -1,0 +1,83 @@
+"""Which aten operators launch kernels at all, and how many."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+# Nothing runs on the GPU, though torch does not mark them as views
+FREE = frozenset(
+    ("_unsafe_view", "detach", "empty", "empty_like", "empty_permuted", "empty_strided", "lift_fresh", "new_empty",
+     "new_empty_strided", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "is_same_size", "set_",
+     "_has_compatible_shallow_copy_type", "resize_", "sym_size", "sym_stride", "sym_numel", "is_nonzero")
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A tensor as a kernel sees it: its sizes, strides in elements, element type and which memory it lies in."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    itemsize: int
+    storage: int
+
+    @property
+    def numel(self) -> int:
+        elements = 1
+        for size in self.shape:
+            elements *= size
+        return elements
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that lie in memory: a broadcast dimension lies there once."""
+        size = self.itemsize
+        for length, stride in zip(self.shape, self.stride, strict=True):
+            size *= length if stride else min(length, 1)
+        return size
+
+    @property
+    def plain(self) -> bool:
+        """Whether elements follow one another in memory in the order of their indices."""
+        expected = 1
+        for length, stride in zip(reversed(self.shape), reversed(self.stride), strict=True):
+            if length != 1 and stride != expected:
+                return False
+            expected *= length
+        return True
+
+
+Operands = tuple[Operand, ...]
+
+
+def _columns(ins: Operands, outs: Operands) -> bool:
+    """A sum over all rows down to one row of columns: its semaphores need a memset."""
+    given, result = ins[0], outs[0]
+    return len(given.shape) >= 2 and result.numel == given.shape[-1] and given.numel > result.numel
+
+
+# Kernels of aten operators that launch more than one (profiles of torch 2.11 on Hopper)
+SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
+    "slice_backward": lambda ins, outs: 2 if ins and ins[0].numel else 1,
+    "select_backward": lambda ins, outs: 2,
+    "masked_fill": lambda ins, outs: 2,
+    "native_layer_norm_backward": lambda ins, outs: 2,
+    "topk": lambda ins, outs: 2,
+    "histc": lambda ins, outs: 2,
+    "cumsum": lambda ins, outs: 2,
+    "_grouped_mm": lambda ins, outs: 2,
+    "sum": lambda ins, outs: 2 if _columns(ins, outs) else 1,
+    "sort": lambda ins, outs: 3 if ins[0].numel <= 4096 else 21,
+    "index_put": lambda ins, outs: 7,
+    "attention_forward": lambda ins, outs: 2,
+    "attention_backward": lambda ins, outs: 6 if ins[1].shape[1] > ins[2].shape[1] else 4,
+}
+
+
+def kernels(name: str, ins: Operands, outs: Operands) -> int:
+    """GPU kernels that one call of an aten operator launches."""
+    several: Any = SEVERAL.get(name)
+    return int(several(ins, outs)) if several else 1

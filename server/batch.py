@@ -37,14 +37,15 @@ def likeness(request: PredictRequest) -> Hashable:
     model = request.model
     text = model.config_json or model.shape_toml
     workload = request.workload.SerializeToString(deterministic=True)
-    return text, model.name, tuple(sorted(model.overrides)), workload, request.gpu, request.calibration, request.detail
+    asked = request.gpu, request.calibration, request.detail, request.diagnose
+    return text, model.name, tuple(sorted(model.overrides)), workload, *asked
 
 
 def group_results(
     group: list[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
 ) -> list[PredictResult]:
     """Results of requests of one likeness: one pass, or one by one where a shape among them is refused."""
-    if group[0].detail <= DETAIL_STEP and len(group) > 1:
+    if group[0].detail <= DETAIL_STEP and not group[0].diagnose and len(group) > 1:
         try:
             return [PredictResult(response=response) for response in steps(group, database)]
         except TilewiseError:

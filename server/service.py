@@ -19,6 +19,7 @@ from tilewise.hwdb.store import Store
 from tilewise.server import batch
 from tilewise.server.architecture import read_with
 from tilewise.server.calibrations import StoredCalibrations
+from tilewise.server.diagnosis import diagnose
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import report_message
@@ -83,13 +84,21 @@ class AdvisorService:
 
     def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
         required(request.gpu, "gpu")
-        if request.detail <= advisor.DETAIL_STEP:
+        if request.detail <= advisor.DETAIL_STEP and not request.diagnose:
             return batch.steps([request], self._database)[0]
         gpu = self._database.gpu(request.gpu, request.calibration)
         workload = workload_of(request.workload)
-        architecture = read_with(text_of(request.model), dict(request.model.overrides), request.model.name)
-        report = predict(gpu, architecture, workload, detailed=request.detail >= advisor.DETAIL_OPERATORS)
-        return report_message(report, gpu, self._database.version)
+        text, sizes = text_of(request.model), dict(request.model.overrides)
+        report = predict(
+            gpu,
+            read_with(text, sizes, request.model.name),
+            workload,
+            detailed=request.detail >= advisor.DETAIL_OPERATORS,
+        )
+        found = (
+            diagnose(gpu, report, lambda changed: read_with(text, {**sizes, **changed})) if request.diagnose else None
+        )
+        return report_message(report, gpu, self._database.version, found)
 
     def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
         if len(request.requests) > LARGEST_BATCH:

@@ -80,6 +80,9 @@ def workload_of(chosen: dict[str, Any]) -> work.Workload:
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
 @click.option("--operators", is_flag=True, help="Show every operator too (JSON always has them).")
+@click.option("--advice", is_flag=True, help="Show where the time goes, how that shows, and what helps by how much.")
+@click.option("--plot", type=click.Path(dir_okay=False), help="Draw roofline and layers: FILE.png, .svg or .pdf.")
+@click.option("--html", type=click.Path(dir_okay=False), help="Write the whole report as one page, with pictures.")
 @asking
 def predict(
     config: str,
@@ -87,6 +90,9 @@ def predict(
     calibration: str,
     overrides: tuple[str, ...],
     operators: bool,
+    advice: bool,
+    plot: str | None,
+    html: str | None,
     server: str | None,
     form: str,
     output: str | None,
@@ -100,11 +106,13 @@ def predict(
         model=read_model(config, overrides),
         workload=workload_of(chosen),
         calibration=calibration,
-        detail=advisor.DETAIL_OPERATORS if operators or form == "json" else advisor.DETAIL_LAYERS,
+        detail=advisor.DETAIL_OPERATORS if operators or form == "json" or plot or html else advisor.DETAIL_LAYERS,
+        diagnose=advice or html is not None,
     )
     with TilewiseClient(server) as client:
         answers = [client.predict(asked_of(request, name)) for name in gpu.split(",")]
-    write(rendered(answers, form), output)
+    draw(answers, plot, html)
+    write(rendered(answers, form, operators=operators), output)
     refused = [f"{answer.gpu.sku}: {answer.step.refusal}" for answer in answers if answer.step.refusal]
     if refused:
         raise OutOfRange("; ".join(refused), reason="OUT_OF_RANGE")
@@ -116,7 +124,21 @@ def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictReques
     return asked
 
 
-def rendered(answers: list[advisor.PredictResponse], form: str) -> str:
+def draw(answers: list[advisor.PredictResponse], plot: str | None, html: str | None) -> None:
+    """Write the pictures that were asked for; a page holds a report for each GPU, a picture shows one."""
+    if plot is not None:
+        from tilewise.client.render.plot import save
+
+        if len(answers) > 1:
+            raise click.UsageError("--plot shows one GPU; --html takes several")
+        save(answers[0], plot)
+    if html is not None:
+        from tilewise.client.render.html import page
+
+        write(page(answers), html)
+
+
+def rendered(answers: list[advisor.PredictResponse], form: str, *, operators: bool = True) -> str:
     """One report a GPU: text one below the other; JSON one object, or "reports" where several GPUs were asked for."""
     if form == "json":
         from tilewise.client.render.data import dumps, to_data
@@ -125,4 +147,4 @@ def rendered(answers: list[advisor.PredictResponse], form: str) -> str:
         return dumps(reports[0] if len(reports) == 1 else {"reports": reports})
     from tilewise.client.render.report import report
 
-    return "\n".join(report(answer) for answer in answers)
+    return "\n".join(report(answer, operators=operators) for answer in answers)

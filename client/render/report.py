@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 from tilewise.client.render.data import word
 from tilewise.client.render.text import gib, interval, parameters, percent, seconds, si, significant, table
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
-from tilewise.v1.report_pb2 import Layer, Memory, Operator
+from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy
 from tilewise.v1.workload_pb2 import Mode, Phase, Precision, State, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
 
 
-def report(answer: PredictResponse) -> str:
-    """The whole report; ends with a line break."""
+def report(answer: PredictResponse, *, operators: bool = True) -> str:
+    """The whole report; ends with a line break. `operators`: with their table, where the answer has them."""
     sections = [title(answer), step_lines(answer), layer_table(answer)]
-    if answer.operators:
+    if answer.operators and operators:
         sections.append(operator_table(answer))
-    sections += [memory_lines(answer.memory), answer.summary]
+    sections.append(memory_lines(answer.memory))
+    if answer.HasField("diagnosis"):
+        sections += [loss_table(answer), sign_lines(answer.diagnosis), remedy_table(answer.diagnosis)]
+    sections.append(answer.summary)
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -62,6 +67,8 @@ def step_lines(answer: PredictResponse) -> str:
         f"MBU       {percent(step.mbu)} of {bandwidth}",
         "walls     " + ", ".join(f"{wall(each.wall)} {percent(each.share)}" for each in step.walls),
     ]
+    if step.HasField("energy_j"):
+        lines.append(f"energy    {si(step.energy_j, 'J')} a step and GPU, {si(step.flops_per_j, 'FLOP/J')}")
     if answer.workload.phase == Phase.PHASE_TRAIN:
         counted = (
             f"{percent(step.hfu)} with recompute and padding (HFU), {percent(step.palm_mfu)} as the PaLM paper counts"
@@ -90,6 +97,40 @@ def layer_row(layer: Layer) -> tuple[str, ...]:
         return layer.name, "refused", "-", "-", "-"
     mfu = percent(layer.mfu) if layer.HasField("mfu") else "-"
     return layer.name, seconds(layer.prediction.time_s), percent(layer.share), wall(layer.prediction.wall), mfu
+
+
+def loss_table(answer: PredictResponse) -> str:
+    """Milliseconds of each kind of layer by cause; the causes that cost the step most come first."""
+    if not answer.step.losses:
+        return ""
+    causes = [loss.cause for loss in sorted(answer.step.losses, key=lambda loss: -loss.time_s) if loss.share >= 5e-4]
+    rows = [loss_row(layer.name, layer.losses, causes) for layer in answer.layers if layer.losses]
+    rows.append(loss_row("step", answer.step.losses, causes))
+    header = ("ms lost to", *(cause.replace("_", " ") for cause in causes))
+    return table(header, rows, right=range(1, len(header)))
+
+
+def loss_row(name: str, losses: Iterable[Loss], causes: Sequence[str]) -> tuple[str, ...]:
+    times = {loss.cause: loss.time_s for loss in losses}
+    return name, *(significant(1e3 * times[cause]) if times.get(cause, 0.0) >= 5e-7 else "-" for cause in causes)
+
+
+def sign_lines(diagnosis: Diagnosis) -> str:
+    return "\n".join([f"{diagnosis.regime}-bound, which shows:", *(f"- {sign}" for sign in diagnosis.signs)])
+
+
+def remedy_table(diagnosis: Diagnosis) -> str:
+    """What helps, each change alone and predicted anew; what does not help says so."""
+    if not diagnosis.remedies:
+        return ""
+    header = ("each change alone", "tokens/s a GPU", "90 % interval", "step", "memory")
+    return table(header, [remedy_row(each) for each in diagnosis.remedies], right=(1, 2, 3, 4))
+
+
+def remedy_row(remedy: Remedy) -> tuple[str, ...]:
+    bounds = f"{100 * remedy.gain_low:+.0f} to {100 * remedy.gain_high:+.0f} %"
+    gain = f"{100 * remedy.gain:+.1f} %"
+    return remedy.change, gain, bounds, seconds(remedy.prediction.time_s), gib(remedy.memory_bytes)
 
 
 def operator_table(answer: PredictResponse) -> str:

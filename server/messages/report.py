@@ -8,6 +8,8 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server import report
+from tilewise.server.diagnosis import Diagnosis, Remedy
+from tilewise.server.losses import CAUSES
 from tilewise.server.memory import MemoryReport
 from tilewise.server.messages.enums import TRUSTS, WALLS, number
 from tilewise.server.messages.gpu import gpu_message, peak_message
@@ -16,19 +18,22 @@ from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
 
 
-def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
-    """The whole report; operators too where it lists them."""
+def report_message(
+    found: report.Report, gpu: Gpu, version: str, diagnosed: Diagnosis | None = None
+) -> advisor_service_pb2.PredictResponse:
+    """The whole report; operators and the diagnosis too where there are any."""
     calibration = found.calibration
     return advisor_service_pb2.PredictResponse(
         architecture=summary(found),
         workload=workload_message(found.workload),
         gpu=gpu_message(gpu),
         step=step(found.step, calibration),
-        layers=[layer(each, found.step.peak, calibration) for each in found.layers],
+        layers=[layer(each, found.step, calibration) for each in found.layers],
         operators=[operator(each, calibration) for each in found.operators],
         memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
         summary=found.headline,
         database_version=version,
+        diagnosis=diagnosis(diagnosed, calibration) if diagnosed else None,
     )
 
 
@@ -70,12 +75,43 @@ def step(found: report.Step, calibration: str) -> report_pb2.Step:
         wave_s=found.wave_s,
         alignment_s=found.alignment_s,
         refusal=found.refusal,
+        losses=losses(found.losses, sum(found.losses)) if found.time else (),
+        energy_j=found.energy_j,
+        flops_per_j=found.flops_per_j,
     )
 
 
-def walls(seconds: tuple[float, ...]) -> list[WallShare]:
-    """Time by wall, the largest first."""
-    whole = sum(seconds)
+def losses(seconds: tuple[float, ...], whole: float) -> list[report_pb2.Loss]:
+    """Time by cause, in the order of CAUSES; `whole`: the time of the step."""
+    return [
+        report_pb2.Loss(cause=cause, time_s=time, share=time / whole)
+        for cause, time in zip(CAUSES, seconds, strict=True)
+        if time > 0
+    ]
+
+
+def diagnosis(found: Diagnosis, calibration: str) -> report_pb2.Diagnosis:
+    remedies = [remedy(each, calibration) for each in found.remedies]
+    return report_pb2.Diagnosis(regime=found.regime, signs=found.signs, remedies=remedies)
+
+
+def remedy(found: Remedy, calibration: str) -> report_pb2.Remedy:
+    after = found.step
+    return report_pb2.Remedy(
+        kind=found.kind,
+        change=found.change,
+        prediction=prediction(after.time, after.trust, after.wall, after.distance, calibration),
+        tokens_per_s=after.tokens_per_s,
+        gain=found.gain,
+        gain_low=found.gain_low,
+        gain_high=found.gain_high,
+        memory_bytes=found.memory_bytes,
+    )
+
+
+def walls(seconds: tuple[float, ...], whole: float = 0.0) -> list[WallShare]:
+    """Time by wall, the largest first; `whole`: the time of the step, where `seconds` are not all of it."""
+    whole = whole or sum(seconds)
     shares = [
         WallShare(wall=WALLS[wall], time_s=time, share=time / whole) for wall, time in enumerate(seconds) if time > 0
     ]
@@ -99,18 +135,20 @@ def prediction(
     )
 
 
-def layer(found: report.Layer, peak: SkuPeak, calibration: str) -> report_pb2.Layer:
+def layer(found: report.Layer, whole: report.Step, calibration: str) -> report_pb2.Layer:
     time = prediction(found.time, found.trust, found.wall, found.distance, calibration)
     return report_pb2.Layer(
         name=found.name,
         prediction=time,
         share=found.share if time else 0.0,
         mfu=found.mfu if time else None,
-        peak=optional_peak(peak if time and found.mfu is not None else None),
+        peak=optional_peak(whole.peak if time and found.mfu is not None else None),
         mbu=found.mbu if time else None,
         model_flops=found.flops,
         traffic_bytes=found.memory_bytes,
         kernel_count=found.launches,
+        walls=walls(found.walls, sum(whole.walls)) if whole.time else (),
+        losses=losses(found.losses, sum(whole.losses)) if whole.time else (),
     )
 
 

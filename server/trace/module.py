@@ -51,20 +51,31 @@ def trace(
 
 def record(module: torch.nn.Module, *inputs: Any, train: bool = True, **named: Any) -> list[Call]:
     """Every aten operator of one step, in order. Raises InvalidInput as `trace` does."""
-    recorder = Recorder()
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    recorder, step = Recorder(), Step(module)
+    state = {**dict(step.named_parameters()), **dict(step.named_buffers())}
     with opaque_attention(), recorder.following(module), nullcontext() if train else torch.no_grad():
         try:
             empty = {name: _on_meta(tensor) for name, tensor in state.items()}
             given, keywords = tree_map(_on_meta, (inputs, named))
-            with recorder:
-                result = torch.func.functional_call(module, empty, given, keywords)
-            if train:
-                _backward(recorder, result)
+            torch.func.functional_call(step, empty, (recorder, train, given, keywords))
         except (RuntimeError, NotImplementedError) as error:
             message = f"{type(module).__name__} cannot be traced on the meta device: {str(error).splitlines()[0]}"
             raise InvalidInput(message, reason="CANNOT_TRACE", field="module") from error
     return recorder.calls
+
+
+class Step(torch.nn.Module):
+    """Forward and backward in one call, so that layers that run again in the backward still find their parameters."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, recorder: Recorder, train: bool, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+        with recorder:
+            result = self.module(*inputs, **named)
+        if train:
+            _backward(recorder, result)
 
 
 def _on_meta(value: Any) -> Any:

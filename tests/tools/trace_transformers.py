@@ -67,7 +67,10 @@ FAMILIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def build(family: str, keys: dict[str, Any], layers: int) -> tuple[torch.nn.Module, dict[str, Any]]:
+def build(
+    family: str, keys: dict[str, Any], layers: int, attention: str = "sdpa"
+) -> tuple[torch.nn.Module, dict[str, Any]]:
+    """A small model on the meta device, without dropout, and its config."""
     depth = "n_layer" if "n_embd" in keys or family == "bloom" else "num_hidden_layers"
     config = AutoConfig.for_model(family, **{**keys, depth: layers}, use_cache=False)
     for name in ("attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout", "dropout", "resid_dropout",
@@ -75,8 +78,18 @@ def build(family: str, keys: dict[str, Any], layers: int) -> tuple[torch.nn.Modu
         if hasattr(config, name):
             setattr(config, name, 0.0)
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
-    return model.train(), config.to_dict()
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention, dtype=torch.bfloat16)
+    stated = {
+        key: value
+        for key, value in config.to_dict().items()
+        if value is not None and key not in ("architectures", "id2label")
+    }
+    return model.train(), {**stated, "model_type": family}
+
+
+def assume_unpacked_batches() -> None:
+    """transformers looks whether a batch is packed by reading position ids, which have no values on the meta device."""
+    transformers.masking_utils.find_packed_sequence_indices = lambda ids: None
 
 
 def flops(model: torch.nn.Module, train: bool) -> int:
@@ -121,11 +134,8 @@ def measure(family: str, keys: dict[str, Any]) -> dict[str, Any]:
     train = flops(shallow, True)
     f2, b2, s2 = traced(shallow)
     f3, b3, s3 = traced(deep)
-    stated = {
-        key: value for key, value in config.items() if value is not None and key not in ("architectures", "id2label")
-    }
     return {
-        "config": {**stated, "model_type": family},
+        "config": config,
         "forward_flops": forward,
         "train_flops": train,
         "layer_forward_kernels": difference(f3, f2),
@@ -135,7 +145,7 @@ def measure(family: str, keys: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    transformers.masking_utils.find_packed_sequence_indices = lambda ids: None  # reads a value: impossible on meta
+    assume_unpacked_batches()
     chosen = sys.argv[1:] or FAMILIES
     models = {}
     for family in chosen:

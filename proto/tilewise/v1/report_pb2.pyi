@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Step(_message.Message):
-    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "full_attention_flops", "palm_flops", "executed_flops", "traffic_bytes", "busy_s", "issue_s", "kernel_count", "walls", "regime", "padding_s", "wave_s", "alignment_s", "refusal")
+    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "full_attention_flops", "palm_flops", "executed_flops", "traffic_bytes", "busy_s", "issue_s", "kernel_count", "walls", "regime", "padding_s", "wave_s", "alignment_s", "refusal", "losses", "energy_j", "flops_per_j")
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,9 @@ class Step(_message.Message):
     WAVE_S_FIELD_NUMBER: _ClassVar[int]
     ALIGNMENT_S_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
+    ENERGY_J_FIELD_NUMBER: _ClassVar[int]
+    FLOPS_PER_J_FIELD_NUMBER: _ClassVar[int]
     prediction: _prediction_pb2.Prediction
     token_count: int
     tokens_per_s: float
@@ -54,10 +57,23 @@ class Step(_message.Message):
     wave_s: float
     alignment_s: float
     refusal: str
-    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., full_attention_flops: _Optional[float] = ..., palm_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., regime: _Optional[str] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., refusal: _Optional[str] = ...) -> None: ...
+    losses: _containers.RepeatedCompositeFieldContainer[Loss]
+    energy_j: float
+    flops_per_j: float
+    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., full_attention_flops: _Optional[float] = ..., palm_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., regime: _Optional[str] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., refusal: _Optional[str] = ..., losses: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., energy_j: _Optional[float] = ..., flops_per_j: _Optional[float] = ...) -> None: ...
+
+class Loss(_message.Message):
+    __slots__ = ("cause", "time_s", "share")
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
+    TIME_S_FIELD_NUMBER: _ClassVar[int]
+    SHARE_FIELD_NUMBER: _ClassVar[int]
+    cause: str
+    time_s: float
+    share: float
+    def __init__(self, cause: _Optional[str] = ..., time_s: _Optional[float] = ..., share: _Optional[float] = ...) -> None: ...
 
 class Layer(_message.Message):
-    __slots__ = ("name", "prediction", "share", "mfu", "peak", "mbu", "model_flops", "traffic_bytes", "kernel_count")
+    __slots__ = ("name", "prediction", "share", "mfu", "peak", "mbu", "model_flops", "traffic_bytes", "kernel_count", "walls", "losses")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     SHARE_FIELD_NUMBER: _ClassVar[int]
@@ -67,6 +83,8 @@ class Layer(_message.Message):
     MODEL_FLOPS_FIELD_NUMBER: _ClassVar[int]
     TRAFFIC_BYTES_FIELD_NUMBER: _ClassVar[int]
     KERNEL_COUNT_FIELD_NUMBER: _ClassVar[int]
+    WALLS_FIELD_NUMBER: _ClassVar[int]
+    LOSSES_FIELD_NUMBER: _ClassVar[int]
     name: str
     prediction: _prediction_pb2.Prediction
     share: float
@@ -76,7 +94,9 @@ class Layer(_message.Message):
     model_flops: float
     traffic_bytes: float
     kernel_count: float
-    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., kernel_count: _Optional[float] = ...) -> None: ...
+    walls: _containers.RepeatedCompositeFieldContainer[_prediction_pb2.WallShare]
+    losses: _containers.RepeatedCompositeFieldContainer[Loss]
+    def __init__(self, name: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., mbu: _Optional[float] = ..., model_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., losses: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ...) -> None: ...
 
 class Operator(_message.Message):
     __slots__ = ("name", "layer", "part", "direction", "kind", "shape", "precision", "count", "kernel_count", "prediction", "total_s", "share", "mfu", "peak", "model_flops", "executed_flops", "traffic_bytes", "compute_s", "memory_s", "special_function_s", "launch_s", "padding_s", "wave_s", "alignment_s", "kernel", "tile_count", "wave_count", "refusal")
@@ -165,3 +185,33 @@ class MemoryPart(_message.Message):
     size_bytes: int
     peak_bytes: int
     def __init__(self, name: _Optional[str] = ..., size_bytes: _Optional[int] = ..., peak_bytes: _Optional[int] = ...) -> None: ...
+
+class Diagnosis(_message.Message):
+    __slots__ = ("regime", "signs", "remedies")
+    REGIME_FIELD_NUMBER: _ClassVar[int]
+    SIGNS_FIELD_NUMBER: _ClassVar[int]
+    REMEDIES_FIELD_NUMBER: _ClassVar[int]
+    regime: str
+    signs: _containers.RepeatedScalarFieldContainer[str]
+    remedies: _containers.RepeatedCompositeFieldContainer[Remedy]
+    def __init__(self, regime: _Optional[str] = ..., signs: _Optional[_Iterable[str]] = ..., remedies: _Optional[_Iterable[_Union[Remedy, _Mapping]]] = ...) -> None: ...
+
+class Remedy(_message.Message):
+    __slots__ = ("kind", "change", "prediction", "tokens_per_s", "gain", "gain_low", "gain_high", "memory_bytes")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_FIELD_NUMBER: _ClassVar[int]
+    PREDICTION_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
+    GAIN_LOW_FIELD_NUMBER: _ClassVar[int]
+    GAIN_HIGH_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    change: str
+    prediction: _prediction_pb2.Prediction
+    tokens_per_s: float
+    gain: float
+    gain_low: float
+    gain_high: float
+    memory_bytes: int
+    def __init__(self, kind: _Optional[str] = ..., change: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., tokens_per_s: _Optional[float] = ..., gain: _Optional[float] = ..., gain_low: _Optional[float] = ..., gain_high: _Optional[float] = ..., memory_bytes: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,122 @@
+"""Where the time of a step goes, and what would help."""
+
+import json
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pytest
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.times import Wall
+from tilewise.server.architecture import Architecture, read_with
+from tilewise.server.diagnosis import Diagnosis, Remedy, diagnose
+from tilewise.server.losses import CAUSES
+from tilewise.server.predict import predict
+from tilewise.server.report import Report
+from tilewise.server.workload import Workload
+
+SMALL = json.dumps({"model_type": "llama", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4,
+                    "intermediate_size": 4096, "vocab_size": 50257})  # fmt: skip
+TRAIN = Workload(phase="train", batch=1, sequence=4096)
+WORKLOADS = [
+    TRAIN,
+    Workload(phase="train", batch=2, sequence=512, recompute="full", mode="compiled"),
+    Workload(phase="prefill", batch=1, sequence=2048, tensor_parallel=2),
+    Workload(phase="decode", batch=4, context=1024, mode="graph"),
+]
+
+
+@pytest.fixture(scope="module")
+def h100() -> Gpu:
+    return Database.packaged().gpu("h100-sxm5-80gb")
+
+
+def small(sizes: Mapping[str, int] | None = None) -> Architecture:
+    return read_with(SMALL, sizes or {"vocab_size": 50304})
+
+
+def cause(losses: tuple[float, ...], name: str) -> float:
+    return losses[CAUSES.index(name)]
+
+
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: f"{workload.phase}-{workload.mode}")
+def test_causes_and_walls_of_the_layers_add_up_to_the_step(h100: Gpu, workload: Workload) -> None:
+    report = predict(h100, small(), workload)
+    assert report.step.time is not None
+    for parts in ([layer.losses for layer in report.layers], [layer.walls for layer in report.layers]):
+        assert np.sum(parts) == pytest.approx(report.step.time.time_s)
+        assert np.min(parts) >= -1e-12
+    assert sum(report.step.losses) == pytest.approx(report.step.time.time_s)
+    assert report.step.walls == pytest.approx(np.sum([layer.walls for layer in report.layers], axis=0).tolist())
+
+
+def test_the_useful_share_is_the_mfu_and_recompute_shows_as_extra(h100: Gpu) -> None:
+    plain, again = (predict(h100, small(), Workload(phase="train", batch=1, sequence=4096, recompute=how)).step
+                    for how in ("none", "full"))  # fmt: skip
+    assert plain.time is not None and again.time is not None
+    assert cause(plain.losses, "useful") / plain.time.time_s == pytest.approx(plain.mfu)
+    assert cause(again.losses, "useful") == pytest.approx(cause(plain.losses, "useful"))
+    assert cause(again.losses, "extra") > 3 * cause(plain.losses, "extra")
+
+
+def test_an_odd_vocabulary_loses_its_time_to_alignment_in_the_head(h100: Gpu) -> None:
+    odd = predict(h100, small({"vocab_size": 50257}), TRAIN)
+    head = next(layer for layer in odd.layers if layer.name == "lm_head")
+    assert cause(head.losses, "alignment") > 0.2 * sum(head.losses)
+    assert cause(predict(h100, small(), TRAIN).step.losses, "alignment") == 0
+
+
+def test_a_small_model_loses_its_time_to_launches(h100: Gpu) -> None:
+    report = predict(h100, small({"hidden_size": 256}), Workload(phase="decode", batch=1, context=128))
+    assert cause(report.step.losses, "launch") > 0.5 * sum(report.step.losses)
+    assert report.step.walls[Wall.LAUNCH] > 0.5 * sum(report.step.walls)
+
+
+def diagnosed(gpu: Gpu, workload: Workload, sizes: Mapping[str, int] | None = None) -> tuple[Report, Diagnosis]:
+    sizes = sizes or {"vocab_size": 50304}
+    report = predict(gpu, small(sizes), workload, detailed=False)
+    return report, diagnose(gpu, report, lambda changed: small({**sizes, **changed}))
+
+
+def named(found: Diagnosis, kind: str) -> Remedy:
+    return next(remedy for remedy in found.remedies if remedy.kind == kind)
+
+
+def test_a_remedy_is_what_the_changed_question_would_have_answered(h100: Gpu) -> None:
+    report, found = diagnosed(h100, TRAIN, {"vocab_size": 50257})
+    assert report.step.tokens_per_s is not None
+    padded = predict(h100, small(), TRAIN).step
+    remedy = named(found, "alignment")
+    assert remedy.change == "vocab_size 50257 -> 50304" and remedy.step.time == padded.time
+    assert padded.tokens_per_s is not None
+    assert remedy.gain == pytest.approx(padded.tokens_per_s / report.step.tokens_per_s - 1)
+    assert remedy.gain_low < remedy.gain < remedy.gain_high
+
+
+def test_remedies_come_by_gain_and_only_where_they_apply(h100: Gpu) -> None:
+    _, found = diagnosed(h100, TRAIN)
+    gains = [remedy.gain for remedy in found.remedies]
+    assert gains == sorted(gains, reverse=True)
+    assert {remedy.kind for remedy in found.remedies} == {"compile", "graph", "batch", "precision"}
+    _, graph = diagnosed(h100, Workload(phase="decode", batch=1, context=512, mode="graph", precision="fp8"))
+    assert [remedy.kind for remedy in graph.remedies] == ["batch"]
+
+
+def test_a_gpu_without_fp8_is_not_advised_to_use_it() -> None:
+    _, found = diagnosed(Database.packaged().gpu("a100-sxm-80gb"), TRAIN)
+    assert "precision" not in {remedy.kind for remedy in found.remedies}
+
+
+def test_no_remedy_needs_more_memory_than_the_gpu_has(h100: Gpu, llama: Callable[..., Architecture]) -> None:
+    arch = llama(num_hidden_layers=28)
+    report = predict(h100, arch, Workload(phase="train", batch=1, sequence=4096, recompute="full"), detailed=False)
+    assert report.fits
+    found = diagnose(h100, report, lambda sizes: arch)
+    assert found.remedies and all(remedy.memory_bytes <= h100.sku.hbm_bytes for remedy in found.remedies)
+
+
+def test_signs_hold_the_figures_of_the_step(h100: Gpu) -> None:
+    report, found = diagnosed(h100, Workload(phase="decode", batch=1, context=128), {"hidden_size": 256})
+    assert found.regime == report.step.regime == "overhead"
+    assert f"{report.step.launches:.0f} kernels" in found.signs[0]

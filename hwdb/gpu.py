@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewise.hwdb.kernels import roofline
+from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak, Sku
@@ -42,6 +42,12 @@ class Gpu:
         fitted = self._models()
         if not fitted:
             return roofline.predict(table, {}, self.sku, state)
+        model = self.calibration.model("power") if self.calibration is not None else {}
+        if state is State.SUSTAINED and model:
+            return power.sustain(table, self._parts(table, fitted, State.BURST), model, self.sku)
+        return self._parts(table, fitted, state)
+
+    def _parts(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
         parts = []
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
         for kind in sorted(set(kinds.tolist())):

@@ -104,9 +104,14 @@ VARIANTS: tuple[str, ...] = (
     "row",
     "col",
     "scalar",
+    "in_place",  # the result takes an operand's place
     "expand",  # one value a row, written to the whole row
     "masked_fill",
     "tanh",
+    "sigmoid",
+    "exp",
+    "pow",
+    "rsqrt",
     # activations
     "silu",
     "gelu",

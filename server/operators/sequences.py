@@ -90,10 +90,10 @@ class Sequence:
 _TO_FP32 = _launch("cast", "a", "f", only_narrow=True)
 _FROM_FP32 = _launch("cast", "f", "a", only_narrow=True)
 _VARIANCE = (
-    _launch("pointwise", "f", "f"),  # pow(2)
+    _launch("pointwise.pow", "f", "f"),  # pow(2)
     _launch("reduce", "f", "r"),  # mean
     _launch("pointwise", "r", "r"),  # + eps
-    _launch("pointwise", "r", "r", special=1, special_per="row"),  # rsqrt
+    _launch("pointwise.rsqrt", "r", "r", special=1, special_per="row"),
     _launch("mul.row", "fr", "f"),  # x * rsqrt
 )
 _VARIANCE_BACKWARD = (

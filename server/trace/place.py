@@ -109,7 +109,7 @@ def _sparse_read(call: Call, read: float) -> float:
     if call.base == "copy":
         return float(call.arguments["src"].size_bytes)
     whole = call.arguments["self"]
-    return read - whole.size_bytes + whole.itemsize * whole.shape[0]
+    return float(read - whole.size_bytes + whole.itemsize * whole.shape[0])
 
 
 def _matrix_of(op: str, call: Call) -> tuple[int, int]:

@@ -1,5 +1,8 @@
 """Any torch module as an OperatorTable: every operator placed, nothing dropped."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -148,6 +151,14 @@ def test_a_frozen_module_is_traced_forward_only() -> None:
     with pytest.raises(InvalidInput, match="train=False"):
         trace(module, torch.zeros(2, 8))
     assert len(trace(module, torch.zeros(2, 8), train=False)) == 1
+
+
+def test_the_example_of_the_documentation_runs(capfd: pytest.CaptureFixture[str]) -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "trace.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(example, {"__name__": "example"})
+    out = capfd.readouterr().out
+    assert "TFLOP" in out and "without a model of their own: none" in out
 
 
 def test_a_traced_table_is_predicted_like_any_other() -> None:

@@ -54,7 +54,7 @@ def operator(call: Call) -> str:
         return "fill"
     if call.base in rules["copy"]["names"]:
         return _copy(call)
-    if call.pointwise:
+    if call.pointwise or call.base in rules["elementwise"]["names"]:
         return _elementwise(call)
     if call.reduces or call.base in ("sum", "mean", "amax", "amin", "prod"):
         return "reduce" if _reduces_rows(call) else "reduce_columns"

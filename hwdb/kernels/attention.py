@@ -124,6 +124,11 @@ def measured_s(measurements: Mapping[str, Measurements]) -> Floats:
     return found
 
 
+def group(table: OperatorTable, row: int) -> str:
+    """Under which name the card sums a row's error up."""
+    return f"{Phase(int(table.phase[row])).name.lower()} {VARIANTS[table.variant[row]]}"
+
+
 def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any], sku: Sku) -> Walls:
     efficiency = model["efficiency"][cut.kernel, cut.width // 8, attention_physics.fit_of(table, cut)]
     return attention_physics.walls(work, cut, model["constants"][cut.kernel], efficiency, sku)

@@ -8,6 +8,7 @@ A model module is tilewise.hwdb.kernels.<name> with
     table(measurements: Mapping[str, Measurements]) -> OperatorTable
         one row a point, families in MEASURED's order; without it a model is fitted but not judged
     predict(table, model, sku, state) -> Times
+    group(table, row) -> str        under which name the card sums a row's error up (default: operator or number format)
 
 The held-out error goes through `predict`, as an answer does.
 """
@@ -108,7 +109,8 @@ def _errors(
     answered = np.isfinite(times.time_s)
     ratio = times.time_s / measured
     covered = (times.low_s <= measured) & (measured <= times.high_s)
-    groups = np.array([_group(table, row) for row in range(len(table))])
+    name_of = getattr(module, "group", _group)
+    groups = np.array([name_of(table, row) for row in range(len(table))])
     found = []
     for group in ("all", *sorted(set(groups))):
         rows = answered & ((groups == group) | (group == "all"))

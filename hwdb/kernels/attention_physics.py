@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.attention_kernels import KERNELS, Grid, Mask, facts
+from tilewise.hwdb.kernels.attention_kernels import CODES, KERNELS, Grid, Mask, facts
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
@@ -22,7 +22,7 @@ TOLERANCE = np.array([facts()["prior"][name][1] for name in CONSTANTS])
 EFFICIENCY, EFFICIENCY_TOLERANCE = np.log(facts()["efficiency"][0]), facts()["efficiency"][1]
 WIDTH_TOLERANCE = facts()["efficiency"][2]
 NOISE = 0.03  # log error beyond which a point pulls less; also the weight of the priors
-FIT_TOLERANCE = np.array([1.0, 2.0, 3.0])  # of the width's: whole heads repeat better than others
+FIT_TOLERANCE = np.array([1.0, 2.0, 2.0])  # of the width's: whole heads repeat better than others
 FOLDS = 10
 WIDTHS = 256 // 8 + 1
 FITS = 3  # heads as wide as the kernel, padded, or with narrower values
@@ -112,17 +112,19 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
 def _helpers(table: OperatorTable, grid: Grid, queries: Floats) -> tuple[Floats, Floats]:
     """Bytes and number of the kernels around the main one.
 
-    Backward: dO.O before, which also clears the fp32 gradient of q; that converted after, those of k and v summed over a group's query heads.
-    Splits: partial fp32 outputs combined.
+    Backward: dO.O before, which also clears the fp32 gradient of q; that converted after; those of k and v summed over
+    a group's query heads; on flash, copies of out and its gradient to [batch, seq, heads, head_dim] before everything,
+    as torch makes them for operands that lie as [batch, heads, seq, head_dim]. Splits: partial fp32 outputs combined.
     """
     backward, split = BACKWARD[grid.kernel], grid.splits > 1
+    copied = grid.kernel == CODES["flash_bwd"]
     grouped = backward & (table.heads > table.kv_heads)
     both = table.head_dim + table.head_dim_v
-    around = queries * (2 * table.head_dim_v + 5 * table.head_dim)
+    around = queries * (2 * table.head_dim_v + 5 * table.head_dim + 4 * table.head_dim_v * copied)
     summed = ELEMENT * table.batch * table.seq_kv * (table.heads + table.kv_heads) * both
     partial = grid.splits * queries * table.head_dim_v * 4
     moved = np.where(backward, around, 0) + np.where(grouped, summed, 0) + np.where(split, partial, 0)
-    return moved, np.where(backward, np.where(grouped, 4.0, 2.0), np.where(split, 1.0, 0.0))
+    return moved, 2.0 * backward + 2.0 * grouped + 2.0 * copied + split
 
 
 def fit_of(table: OperatorTable, grid: Grid) -> Ints:

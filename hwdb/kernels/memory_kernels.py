@@ -52,22 +52,23 @@ class Traits:
     """How kernels walk through memory (memory.toml, traits): one value a class, or a row after indexing."""
 
     rows_in_flight: Floats
-    warp_path: NDArray[np.bool_]
-    warp_walk: NDArray[np.bool_]
-    picks: NDArray[np.bool_]
     sorted_beyond: Floats
+    rows_at_most: Floats
+    softmax_paths: NDArray[np.bool_]
+    warp_walk: NDArray[np.bool_]
+    splits: NDArray[np.bool_]
+    picks: NDArray[np.bool_]
 
     def __getitem__(self, kinds: Ints) -> Traits:
-        return Traits(self.rows_in_flight[kinds], self.warp_path[kinds], self.warp_walk[kinds], self.picks[kinds], self.sorted_beyond[kinds])
+        return Traits(*(getattr(self, name)[kinds] for name in self.__slots__))
 
 
 @cache
 def traits() -> Traits:
     """The traits of every class."""
     found = [rules()["traits"][name] for name in rules()["class"]]
-    flags = (np.array([one.get(name, False) for one in found]) for name in ("warp_path", "warp_walk", "picks"))
-    flight, beyond = (np.array([float(one.get(n, 0)) for one in found]) for n in ("rows_in_flight", "sorted_beyond"))
-    return Traits(flight, *flags, beyond)
+    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf}
+    return Traits(*(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__slots__))
 
 
 def same_when_wide(kernel: str) -> bool:

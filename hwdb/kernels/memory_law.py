@@ -6,7 +6,7 @@ chip:   all bytes over what the SMs move for this kernel, its index arithmetic i
 memory: the bytes that miss L2 over device memory, and those that hit over L2; a row kernel reads its rows again, from
         device memory where the rows in flight do not fit L2
 rows:   rows over the blocks that run at once (a block a row)
-A kernel has these constants twice: where rows are no whole vectors it takes a slower path, and a stream that ends in
+A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, and a stream that ends in
 a part of a block ends later.
 """
 
@@ -36,8 +36,11 @@ NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the byte
 # weights of a log distance from the class, in log errors
 ROW_PRIOR = np.array([0.03, 0.03, 0.1, 0.01, 0.01, 0.03])
 STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3])
-LONG, WARP_COLS = 8192, 1024  # columns from which a reduction takes a whole block; up to which a softmax takes a warp
-PATH_MIN = 5  # points of either kind below which a kernel has one set of constants
+LONG = 8192  # columns from which a reduction takes a whole block
+WARP_COLS, REGISTER_COLS = 1024, 9216  # columns up to which a softmax stays in a warp, in a block's registers
+UNSPLIT_ROWS, PART_WALK = 64, 1000.0  # rows that are summed in one go; columns whose walk is worth the adding of a part
+PATHS = 3  # that a kernel may have
+PATH_MIN = 3  # points of either kind below which a kernel has one set of constants
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +87,14 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
         again = np.where(traits.picks, _picked_again(table, sku), again)
     shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
     walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
+    parts = np.minimum(2048 / 128 * sku.sm_count * 128 / cols, rows / 64)  # blocks of 128 threads, 4 rows by 128 columns
+    walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
     path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
-    path = np.where(traits.warp_path, cols <= WARP_COLS, path)
+    path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
+    path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
     path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
-    units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, rows)
+    units = np.minimum(rows, traits.rows_at_most)
+    units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
     return Work(rows, cols, read, written, missed, reads_missed, again, units, walk, path, L2_OVER_HBM * sku.hbm_bytes_per_s)
 
 
@@ -133,12 +140,12 @@ def walls(constants: Floats, w: Work) -> Walls:
 
 
 def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints, by_row: NDArray[np.bool_]) -> Floats:
-    """Constants of every kernel, shape (kernels, 2, 6). kinds, by_row: of each kernel, shape (kernels,).
+    """Constants of every kernel, shape (kernels, 3, 6). kinds, by_row: of each kernel, shape (kernels,).
 
     A class is fitted first, and its kernels around it: few points move a kernel little. by_row: a block works on a
     row; else only the bytes matter.
     """
-    found = np.full((len(kinds), 2, CONSTANTS), NOTHING)
+    found = np.full((len(kinds), PATHS, CONSTANTS), NOTHING)
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)
         rows = np.isin(kernel, members)
@@ -151,11 +158,11 @@ def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints, by_row: NDArray[
 
 
 def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
-    """Constants of a stream, shape (2, 6): a floor of its own where a part of a block is left over."""
+    """Constants of a stream, shape (3, 6): a floor of its own where a part of a block is left over."""
     before = np.array([*START[:3], TAIL_S]) if prior is None else np.array([*prior[1, :3], prior[0, 0] - prior[1, 0]])
 
     def both(values: Floats) -> Floats:
-        full = np.full((2, CONSTANTS), NOTHING)
+        full = np.full((PATHS, CONSTANTS), NOTHING)
         full[:, :3] = values[:3]
         full[0, 0] += values[3]
         return full
@@ -164,11 +171,11 @@ def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
 
 
 def _rows(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
-    """Constants of a row kernel, shape (2, 6): each path its own, where enough of it was measured."""
+    """Constants of a row kernel, shape (3, 6): each path its own, where enough of it was measured."""
     whole = _solve(START if prior is None else prior[1], ROW_PRIOR, lambda values: walls(values, w).time_s, measured_s)
-    found = np.stack([whole, whole])
-    if prior is not None and min((w.path == path).sum() for path in (0, 1)) >= PATH_MIN:
-        for path in (0, 1):
+    found = np.stack([whole] * PATHS)
+    for path in range(PATHS):
+        if prior is not None and PATH_MIN <= (w.path == path).sum() < len(measured_s):
             part, times = w[w.path == path], measured_s[w.path == path]
             found[path] = _solve(whole, ROW_PRIOR, lambda values, part=part: walls(values, part).time_s, times)
     return found

@@ -22,34 +22,93 @@ from tilewise.hwdb.errors import InvalidInput
 Row = Mapping[str, str]
 NOT_POINTS = ("names.csv", "failures.csv", "counters.csv")
 COPIED = ("choices.npz", "counters.csv")
+BANDS_US = (10, 30, 100, 300)  # machines differ by kind of work; long kernels are those that fill the chip
+SHARED_MIN = 20
 CENSUS_COLUMNS = (*Gemm._fields, "kernel")
 
 
 def seal(runs: Sequence[Path], into: Path) -> Calibration:
     """Write the calibration of runs' points to `into`/<id> and return it; models and their errors are added by fit.
 
-    The first run describes the calibration; others (collectives, say, from a machine with more GPUs) bring the families
-    that it lacks. Raises InvalidInput where there are no points, or runs of unlike SKU or stack.
+    The first run describes the calibration; runs on other machines of the SKU add points, and pool those that are
+    measured twice. Raises InvalidInput where there are no points, or runs of unlike SKU or stack.
     """
-    points: dict[str, list[dict[str, str]]] = {}
-    names, failures = [], []
-    for run in runs:
-        found = {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS}
-        fresh = {family: rows for family, rows in found.items() if rows and family not in points}
-        names += [row for row in _read(run / "names.csv") if row["family"] in fresh]
-        failures += [row for row in _read(run / "failures.csv") if row["family"] in fresh]
-        points |= fresh
+    about = _joined([json.loads((run / "run.json").read_text()) for run in runs])
+    found = [
+        {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS} for run in runs
+    ]
+    families = dict.fromkeys(family for one in found for family, rows in one.items() if rows)
+    points = {family: pooled([one.get(family, []) for one in found], about["keys"][family]) for family in families}
     if not points:
         raise InvalidInput(f"{', '.join(map(str, runs))} holds no points to make a calibration of", reason="NO_POINTS")
-    about = _joined([json.loads((run / "run.json").read_text()) for run in runs])
+    names = list({(row["family"], row["key"]): row for run in runs for row in _read(run / "names.csv")}.values())
+    failures = _failed([row for run in runs for row in _read(run / "failures.csv")], points, about["keys"])
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
+        asked = any((run / "choices.npz").exists() for run in runs)
+        names = _timed_only(names, points, about["keys"]) if asked else names
         _write_measurements(draft / "measurements", about["keys"], points, names, failures)
         for extra in COPIED:
-            if (runs[0] / extra).exists():
-                shutil.copy(runs[0] / extra, draft / "measurements" / extra)
+            source = next((run / extra for run in runs if (run / extra).exists()), None)
+            if source:
+                shutil.copy(source, draft / "measurements" / extra)
         (draft / "card.json").write_bytes(canonical(card(about, points, failures)))
         return settle(draft, into)
+
+
+def pooled(runs: Sequence[Sequence[dict[str, str]]], keys: Sequence[str]) -> list[dict[str, str]]:
+    """The points of several runs, each once, as a machine between them would have them.
+
+    Two H100s differ by 2.5 % on large GEMMs at one clock. What several machines measured has their mean time, and a spread
+    that holds them all; what one measured is moved by half its usual distance from the others, by band of time.
+    """
+    groups: dict[tuple[str, ...], list[tuple[int, dict[str, str]]]] = {}
+    for machine, rows in enumerate(runs):
+        for row in rows:
+            groups.setdefault((*(row[key] for key in keys), row["state"]), []).append((machine, row))
+    shifts = _shifts([group for group in groups.values() if len(group) > 1])
+    return [_pool(group) if len(group) > 1 else _moved(*group[0], shifts) for group in groups.values()]
+
+
+def _pool(group: Sequence[tuple[int, dict[str, str]]]) -> dict[str, str]:
+    rows = [row for _, row in group]
+    times = [float(row["time_us"]) for row in rows]
+    middle = statistics.fmean(times)
+    spread = max([(max(times) - min(times)) / middle, *(float(row["spread"] or 0) for row in rows)])
+    return {**rows[0], "time_us": f"{middle:.5g}", "spread": f"{spread:.5f}"}
+
+
+def _band(time_us: float) -> int:
+    return sum(time_us >= edge for edge in BANDS_US)
+
+
+def _shifts(groups: Sequence[Sequence[tuple[int, dict[str, str]]]]) -> dict[tuple[int, int], float]:
+    """Median of (mean of all machines / this machine), by machine and time band, where twenty shared points tell it."""
+    ratios: dict[tuple[int, int], list[float]] = {}
+    for group in groups:
+        middle = statistics.fmean(float(row["time_us"]) for _, row in group)
+        for machine, row in group:
+            ratios.setdefault((machine, _band(middle)), []).append(middle / float(row["time_us"]))
+    return {place: statistics.median(found) for place, found in ratios.items() if len(found) >= SHARED_MIN}
+
+
+def _moved(machine: int, row: dict[str, str], shifts: Mapping[tuple[int, int], float]) -> dict[str, str]:
+    time_us = float(row["time_us"])
+    shift = shifts.get((machine, _band(time_us)), 1.0)
+    return row if shift == 1.0 else {**row, "time_us": f"{time_us * shift:.5g}"}
+
+
+def _failed(
+    rows: Sequence[dict[str, str]], points: Mapping[str, Sequence[Row]], keys: Mapping[str, Sequence[str]]
+) -> list[dict[str, str]]:
+    """What no run could measure, each once."""
+    measured = {
+        (family, "/".join(row[key] for key in keys[family]), row["state"])
+        for family in points
+        for row in points[family]
+    }
+    once = {(row["family"], row["key"], row["state"]): row for row in rows}
+    return [row for key, row in once.items() if key not in measured]
 
 
 def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -62,7 +121,14 @@ def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 raise InvalidInput(message, reason="OTHER_RUN", field=key)
     keys = {family: key for about in reversed(abouts) for family, key in about["keys"].items()}
     others = [{key: about[key] for key in ("gpu", "ranks", "started", "used_s")} for about in abouts[1:]]
-    return {**first, "keys": keys, "others": others, "production": all(about["production"] for about in abouts)}
+    dropped = {reason: count for about in abouts for reason, count in about.get("dropped", {}).items()}
+    return {
+        **first,
+        "keys": keys,
+        "others": others,
+        "dropped": dropped,
+        "production": all(about["production"] for about in abouts),
+    }
 
 
 def settle(draft: Path, into: Path) -> Calibration:
@@ -105,6 +171,7 @@ def card(about: Mapping[str, Any], points: Mapping[str, Sequence[Row]], failures
             for family, rows in points.items()
         },
         "others": about["others"],
+        "dropped": about.get("dropped", {}),
         "failures": dict(Counter(f"{row['family']}: {row['reason']}" for row in failures).most_common(20)),
         "models": {},
         "held_out": [],
@@ -161,6 +228,14 @@ def _write_measurements(
     census.sort(key=lambda row: _order(row[column] for column in Gemm._fields))
     _write(folder / "census.csv", CENSUS_COLUMNS, census)
     _write(folder / "failures.csv", FAILURE_COLUMNS, sorted(failures, key=lambda row: tuple(row.values())))
+
+
+def _timed_only(
+    names: Sequence[dict[str, str]], points: Mapping[str, Sequence[Row]], keys: Mapping[str, Sequence[str]]
+) -> list[dict[str, str]]:
+    """A library that was asked for its choices directly needs no census: names of what was timed are enough."""
+    timed = {(family, _name_key(row, keys[family])) for family, rows in points.items() for row in rows}
+    return [row for row in names if (row["family"], row["key"]) in timed]
 
 
 def _name_key(row: Row, key: Sequence[str]) -> str:

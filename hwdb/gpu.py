@@ -9,11 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewise.hwdb.kernels import roofline
+from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak, Sku
-from tilewise.hwdb.table import Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
@@ -42,6 +42,12 @@ class Gpu:
         fitted = self._models()
         if not fitted:
             return roofline.predict(table, {}, self.sku, state)
+        model = self.calibration.model("power") if self.calibration is not None else {}
+        if state is State.SUSTAINED and model:
+            return power.sustain(table, self._parts(table, fitted, State.BURST), model, self.sku)
+        return self._parts(table, fitted, state)
+
+    def _parts(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
         parts = []
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
         for kind in sorted(set(kinds.tolist())):
@@ -60,14 +66,13 @@ class Gpu:
         models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
         return {kind: model for kind, model in models.items() if model}
 
-    def power(self, table: OperatorTable, times: Times, state: State = State.BURST) -> float | None:
-        """Mean power in watts while the rows of a step run; None where no calibration has a model of it."""
+    def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
+        """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.
+
+        table, times: of one shape, as `predict` answered; idle_s: seconds in which no kernel runs
+        """
         model = self.calibration.model("power") if self.calibration is not None else None
-        if not model:
-            return None
-        kernel = import_module("tilewise.hwdb.kernels.power")
-        watts: float = kernel.watts(table, times, model, self.sku, state)
-        return watts
+        return power.energy(table, times, model, self.sku, idle_s) if model else None
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""

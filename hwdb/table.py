@@ -94,6 +94,65 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
+# Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
+# Append only.
+VARIANTS: tuple[str, ...] = (
+    "",  # the op's usual kernel: dense operands; of a norm or softmax the framework's fused kernel
+    "compiled",  # as inductor fuses it with its neighbours
+    "eager",  # the whole chain of kernels that eager code launches for it
+    # elementwise: one operand is one value a row, one a column, or one in all
+    "row",
+    "col",
+    "scalar",
+    "expand",  # one value a row, written to the whole row
+    "masked_fill",
+    "tanh",
+    # activations
+    "silu",
+    "gelu",
+    "gelu_tanh",
+    "relu",
+    # over heads: rows are tokens x heads, cols the head's width
+    "mul",
+    "neg",
+    "cat",
+    "add",
+    "repeat_kv",
+    "repeat_kv_backward",
+    "slice_backward",
+    "matrix",  # a transposed matrix
+    # indexing
+    "index",
+    "index_put",
+    "take_along",
+    "histogram",
+    "cumsum",
+    # reductions and losses
+    "sum_row",
+    "amax_row",
+    "sum",  # of everything
+    "nll",
+    # attention backends of torch's scaled_dot_product_attention; "" is what it takes by itself
+    "cudnn",
+    "flash",
+    "math",
+)
+VARIANT_CODES: dict[str, int] = {name: code for code, name in enumerate(VARIANTS)}
+
+
+def kernel_codes(kernel: str) -> tuple[int, int]:
+    """Codes of "op" or "op.variant"; raises KeyError for a name that is neither."""
+    op, _, variant = kernel.partition(".")
+    return OP_CODES[op], VARIANT_CODES[variant]
+
+
+class Residency(IntEnum):
+    """Where a memory-bound kernel finds its operands."""
+
+    REUSED = 0  # inputs come from device memory; outputs go to the block just freed, as in an eager model
+    WARM = 1  # everything was touched by the last kernel: in L2 as far as it fits
+    COLD = 2  # outputs, too, are long gone from L2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:
@@ -127,8 +186,9 @@ class OperatorTable:
     GEMM:         y[m,n] = x[m,k] w[n,k]^T, `groups` of them (batched); layout of Layout; output_bytes per element of y
     GROUPED_GEMM: m is the total number of rows over all groups, groups the experts hit (may be fractional: expected)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
-                  window (0: none), phase of Phase
-    MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row)
+                  window (0: none), phase of Phase, variant of VARIANTS
+    MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
+                  variant of VARIANTS, residency of Residency; precision is that of the first input
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
     A column that a kind does not use holds 0 (groups: 1).
     """
@@ -165,6 +225,8 @@ class OperatorTable:
     phase: Ints
     rows: Floats
     cols: Floats
+    variant: Ints
+    residency: Ints
     message_bytes: Floats
     ranks: Ints
 

@@ -76,6 +76,11 @@ class Times:
     def __len__(self) -> int:
         return len(self.time_s)
 
+    def select(self, rows: Ints) -> Times:
+        """The rows of an index array."""
+        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
+        return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals)
+
     @property
     def refused(self) -> NDArray[np.bool_]:
         return self.refusal >= 0
@@ -91,13 +96,16 @@ COLUMNS: dict[str, type] = {
 def merge(length: int, parts: Sequence[tuple[Ints, Times]]) -> Times:
     """One Times of `length` rows from (row indices, Times of those rows); the parts cover every row once."""
     columns: dict[str, NDArray[Any]] = {name: np.empty(length, dtype) for name, dtype in COLUMNS.items()}
-    kernel_names: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
+    names: dict[tuple[str, ...], int] = {}  # texts that several parts share are kept once
+    reasons: dict[tuple[str, ...], int] = {}
     for rows, times in parts:
         for name, column in columns.items():
             column[rows] = getattr(times, name)
-        columns["kernel"][rows] += np.where(times.kernel >= 0, len(kernel_names), 0)
-        columns["refusal"][rows] += np.where(times.refusal >= 0, len(refusals), 0)
-        kernel_names += times.kernel_names
-        refusals += times.refusals
-    return Times(**columns, kernel_names=kernel_names, refusals=refusals)
+        columns["kernel"][rows] += np.where(times.kernel >= 0, _offset(names, times.kernel_names), 0)
+        columns["refusal"][rows] += np.where(times.refusal >= 0, _offset(reasons, times.refusals), 0)
+    return Times(**columns, kernel_names=tuple(sum(names, ())), refusals=tuple(sum(reasons, ())))
+
+
+def _offset(seen: dict[tuple[str, ...], int], texts: tuple[str, ...]) -> int:
+    """Where `texts` begin in the concatenation of all texts seen."""
+    return seen.setdefault(texts, sum(map(len, seen)))

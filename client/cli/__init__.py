@@ -1,6 +1,6 @@
 """The command line. Every command lives in a module of its own and is imported only when it runs.
 
-Exit codes: 0 done; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug);
+Exit codes: 0 done; 1 `validate --fail-above` exceeded; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug);
 130 interrupted.
 """
 
@@ -16,6 +16,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
+    "validate": (
+        "tilewise.client.cli.validate:validate",
+        "Predicted against measured: errors, bias and interval coverage.",
+    ),
     "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
     "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),

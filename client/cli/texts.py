@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 
 import click
 
@@ -43,6 +44,14 @@ def read_text(path: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} is no UTF-8 text", reason="UNREADABLE_CONFIG", field="config") from error
+
+
+def read_table(path: Path) -> str:
+    """The text of a measured table. Raises InvalidInput for what is no text."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{path} is no UTF-8 text", reason="BAD_TABLE", field="table") from error
 
 
 def size(assignment: str) -> tuple[str, int]:

@@ -8,7 +8,7 @@ from how well the common tiles and waves fit the shape. Where it errs, the two c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -41,6 +41,9 @@ class Problem:
     precision: Ints
     element: NDArray[np.float32]
     alignment: NDArray[np.float32]
+
+    def __getitem__(self, rows: NDArray[Any]) -> Problem:
+        return Problem(*(getattr(self, field.name)[rows] for field in fields(Problem)))
 
 
 ELEMENT = np.array([FORMATS[p].bytes for p in Precision], np.float32)
@@ -103,6 +106,7 @@ class ChoiceModel:
 
     nets: tuple[mlp.Mlp, ...]
     classes: NDArray[np.int64]
+    splits: mlp.Mlp  # log2 of the pieces along k, where a configuration splits
 
     def choose(self, p: Problem, sms: int) -> Choice:
         index = np.zeros(len(p.m), np.int64)
@@ -115,10 +119,23 @@ class ChoiceModel:
                 index[rows] = mine[net(inputs[rows]).argmax(1)]
         _, algorithm, tile_n, tile_m, split = self.classes[index].T
         width, height = tile_n.astype(np.float32), tile_m.astype(np.float32)
-        return Choice(index, height, width, split_count(p, width, height, split, sms), algorithm)
+        pieces = np.ones(len(index), np.float32)
+        rows = np.flatnonzero(split)
+        if len(rows):
+            inputs = split_features(p[rows], width[rows], height[rows], algorithm[rows], sms)
+            pieces[rows] = np.maximum(np.round(2 ** self.splits(inputs)[:, 0]), 2)
+        return Choice(index, height, width, pieces, algorithm)
+
+    def names(self) -> tuple[str, ...]:
+        """What each class is, for a reader: tile as features x tokens (along n, along m)."""
+        found = []
+        for _, algorithm, tile_n, tile_m, split in self.classes.tolist():
+            family = {66: "nvjet", 23: "sm80", 24: "sm75", 13: "gemv", 11: "gemv"}.get(algorithm, f"cublas{algorithm}")
+            found.append(f"{family} {tile_n}x{tile_m}{' split-K' if split else ''}")
+        return tuple(found)
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        arrays: dict[str, NDArray[Any]] = {"choice.classes": self.classes}
+        arrays: dict[str, NDArray[Any]] = {"choice.classes": self.classes, **self.splits.to_arrays("split")}
         for pool, net in enumerate(self.nets):
             arrays |= net.to_arrays(f"choice{pool}")
         return arrays
@@ -127,7 +144,7 @@ class ChoiceModel:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ChoiceModel:
         count = len({name.split(".")[0] for name in arrays if name.startswith("choice") and name.endswith(".w0")})
         nets = tuple(mlp.Mlp.from_arrays(arrays, f"choice{pool}") for pool in range(count))
-        return cls(nets, np.asarray(arrays["choice.classes"], np.int64))
+        return cls(nets, np.asarray(arrays["choice.classes"], np.int64), mlp.Mlp.from_arrays(arrays, "split"))
 
 
 # Precisions whose kernels come from one family share a net; the others' choices are not asked for.
@@ -139,46 +156,58 @@ POOLS: tuple[tuple[Precision, ...], ...] = (
 POOL = np.array([next((i for i, pool in enumerate(POOLS) if p in pool), 0) for p in Precision])
 
 
-def split_count(
-    p: Problem, tile_n: NDArray[np.float32], tile_m: NDArray[np.float32], split: Ints, sms: int
+def split_features(
+    p: Problem, tile_n: NDArray[np.float32], tile_m: NDArray[np.float32], algorithm: Ints, sms: int
 ) -> NDArray[np.float32]:
-    """Pieces along k where the configuration splits: fill one wave, but keep SPLIT_STEPS steps a piece."""
+    """What decides into how many pieces a configuration splits k: how far its tiles fill the SMs, and how long k is."""
     tiles = np.ceil(p.n / tile_n) * np.ceil(p.m / tile_m) * p.groups
     steps = p.k * p.element / 128
-    fill = np.where(tiles <= sms, np.floor(sms / tiles), 2)
-    return np.where(split > 0, np.maximum(np.minimum(fill, np.floor(steps / SPLIT_STEPS)), 2), 1).astype(np.float32)
+    fill = np.float32(sms) / tiles
+    columns = [
+        np.log2(fill), np.log2(steps), np.log2(tile_n), np.log2(tile_m), np.clip(fill - np.floor(fill), 0, 1),
+        np.log2(p.m), np.log2(p.n), np.log2(p.alignment), np.log2(np.floor(np.maximum(fill, 1))),
+        np.log2(np.floor(np.maximum(2 * fill, 1))), np.log2(np.maximum(np.floor(steps / SPLIT_STEPS), 1)),
+    ]  # fmt: skip
+    columns += [(algorithm == code).astype(np.float32) for code in (66, 23, 24, 21, 55, 20)]
+    return np.asarray(np.stack(columns, 1), np.float32)
 
 
 def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 24) -> ChoiceModel:
     """Learn from columns m, n, k, layout, precision, algorithm, tile_n, tile_m, split_k of the library's answers."""
-    p = problem(
-        harvest["m"], harvest["n"], harvest["k"], np.ones(len(harvest["m"])), harvest["layout"], harvest["precision"]
-    )
-    inputs = features(p, sms)
-    pools = POOL[p.precision]
+    p = _asked(harvest)
+    inputs, pools = features(p, sms), POOL[p.precision]
     nets: list[mlp.Mlp] = []
     classes: list[NDArray[np.int64]] = []
     for pool in range(len(POOLS)):
         rows = np.flatnonzero(pools == pool)
-        if not len(rows):
-            break
         flag = (harvest["split_k"][rows] > 1).astype(np.int64)
         configs = np.stack([harvest["algorithm"][rows], harvest["tile_n"][rows], harvest["tile_m"][rows], flag], 1)
         kinds, which, times = np.unique(configs, axis=0, return_inverse=True, return_counts=True)
         common = times >= max(3, RARE * len(rows))
-        rename = np.cumsum(common) - 1
-        use = common[which]
+        rename, use = np.cumsum(common) - 1, common[which]
         plan = mlp.Training(hidden=(128, 128), epochs=epochs, batch=512)
         nets.append(mlp.train(inputs[rows][use], rename[which[use]], int(common.sum()), mlp.cross_entropy, plan))
         classes.append(np.column_stack([np.full(common.sum(), pool), kinds[common]]))
-    return ChoiceModel(tuple(nets), np.concatenate(classes))
+    return ChoiceModel(tuple(nets), np.concatenate(classes), _fit_splits(p, harvest, sms))
+
+
+def _fit_splits(p: Problem, harvest: Mapping[str, NDArray[Any]], sms: int) -> mlp.Mlp:
+    """Stream-K kernels report absurd split counts (65535); they are left out."""
+    rows = np.flatnonzero((harvest["split_k"] > 1) & (harvest["split_k"] < 1000))
+    tile_n, tile_m = (harvest[name][rows].astype(np.float32) for name in ("tile_n", "tile_m"))
+    inputs = split_features(p[rows], tile_n, tile_m, harvest["algorithm"][rows], sms)
+    plan = mlp.Training(hidden=(48, 32), epochs=20, batch=512)
+    return mlp.train(inputs, np.log2(harvest["split_k"][rows])[:, None], 1, mlp.huber(0.1), plan)
+
+
+def _asked(harvest: Mapping[str, NDArray[Any]]) -> Problem:
+    ones = np.ones(len(harvest["m"]))
+    return problem(harvest["m"], harvest["n"], harvest["k"], ones, harvest["layout"], harvest["precision"])
 
 
 def accuracy(model: ChoiceModel, harvest: Mapping[str, NDArray[Any]], sms: int) -> Floats:
     """For each harvested row 1 where the chosen tile is the library's, else 0."""
-    p = problem(
-        harvest["m"], harvest["n"], harvest["k"], np.ones(len(harvest["m"])), harvest["layout"], harvest["precision"]
-    )
+    p = _asked(harvest)
     choice = model.choose(p, sms)
     same = (choice.tile_n == harvest["tile_n"]) & (choice.tile_m == harvest["tile_m"])
     agreed: NDArray[np.float64] = same.astype(np.float64)

@@ -38,7 +38,7 @@ def attend(
             kernel(e, plan, att, heads)
         copied = joined and not plan.fused
         if copied:  # q lies head by head after the concatenation, and the output with it
-            e.launches("contiguous", CONTIGUOUS, tokens, heads.q * heads.dim_v, plan.width, direction=e.forward)
+            e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
@@ -96,19 +96,22 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
     if plan.fused:
         return
     if fused in ("", "slice") and some(att.rope_dim):
-        for name, cols in (("q_grad", q), ("k_grad", kv)):
-            e.launches(name, CONTIGUOUS, heads.tokens, cols, plan.width, direction="backward")
+        for name, count in (("q_grad", heads.q), ("k_grad", heads.kv)):
+            e.launches(name, CONTIGUOUS, heads.tokens * count, heads.dim, plan.width, direction="backward")
     whole = q + kv + heads.kv * heads.dim_v
     size = heads.tokens * whole * plan.width
     if fused == "slice":
         e.memory("qkv_grad", "fill", heads.tokens, whole, 0, size, direction="backward", repeat=3)
         third = size / 3
-        e.memory("qkv_grad", "transpose", heads.tokens, whole / 3, third, third, direction="backward", repeat=3)
+        rows = heads.tokens * whole / heads.dim / 3
+        e.memory("qkv_grad", "transpose", rows, heads.dim, third, third, direction="backward", repeat=3)
         accumulate(e, plan, heads.tokens, whole, 2, "qkv_grad")
     if fused in ("chunk", "split"):
-        e.memory("qkv_grad", "cat", heads.tokens, whole, size, size, direction="backward")
-    if fused == "chunk":
-        e.launches("qkv_grad", CONTIGUOUS, heads.tokens, whole, plan.width, direction="backward")
+        interleaved = fused == "chunk"  # head by head, which costs a copy more
+        rows, cols = (heads.tokens * heads.q, whole / heads.q) if interleaved else (heads.tokens, whole)
+        e.memory("qkv_grad", "rope.cat" if interleaved else "cat", rows, cols, size, size, direction="backward")
+        if interleaved:
+            e.launches("qkv_grad", CONTIGUOUS, rows, cols, plan.width, direction="backward")
     if fused == "index":
         _index_backward(e, plan, heads, kv, whole)
 
@@ -119,7 +122,7 @@ def _index_backward(e: Emitter, plan: Plan, heads: Heads, kv: Number, whole: Num
     e.memory("qkv_split", "gather", heads.tokens, kv, part, part, repeat=2)
     e.memory("qkv_grad", "fill", heads.tokens, whole, 0, size, direction="backward", repeat=3)
     e.memory("qkv_grad", "scatter_add", heads.tokens, kv, part, part, direction="backward", kernels=7, repeat=2)
-    e.memory("qkv_grad", "transpose", heads.tokens, whole - 2 * kv, size - 2 * part, size, direction="backward")
+    e.memory("qkv_grad", "transpose", heads.tokens * heads.q, heads.dim, size - 2 * part, size, direction="backward")
     accumulate(e, plan, heads.tokens, whole, 2, "qkv_grad")
 
 
@@ -177,7 +180,7 @@ def _project_latent(
     if not plan.fused and not plan.decode:
         cols = heads.q * heads.dim
         size = heads.tokens * cols * plan.width
-        e.memory("join_heads", "cat", heads.tokens, cols, size, size, direction=e.forward)
+        e.memory("join_heads", "rope.cat", heads.tokens * heads.q, heads.dim, size, size, direction=e.forward)
 
 
 def _index(e: Emitter, plan: Plan, indexer: Indexer, causal: bool, heads: Heads, style: Variant) -> None:

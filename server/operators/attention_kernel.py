@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewise.hwdb.table import Phase
+from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
 
-CUDNN_HEAD_DIM = 128  # widest head that torch hands to cuDNN on Hopper; wider ones go to flash-attention 2
+CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_utils.cpp, cuDNN 9.10 and later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,7 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
         "causal": int(causal and not masked and not plan.decode),
         "window": 0 if masked else span,
         "precision": plan.plain,
+        "variant": VARIANT_CODES.get(plan.workload.attention_backend, 0),
     }
     _rows(e, plan, heads, kv_heads, scored, computed, shape)
 
@@ -174,11 +175,11 @@ def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
 
 def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
-    rows, cols = heads.kv_tokens, heads.q * heads.dim
-    small, large = rows * heads.kv * heads.dim * plan.width, rows * cols * plan.width
-    e.memory("repeat_kv", "transpose", rows, cols, small, large, direction=e.forward, repeat=2)
+    rows, cols = heads.kv_tokens * heads.kv, heads.dim
+    small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
+    e.memory("repeat_kv", "transpose.repeat_kv", rows, cols, small, large, direction=e.forward, repeat=2)
     if plan.train and e.keep:
-        e.memory("repeat_kv", "reduce", rows, cols, large, small, direction="backward", repeat=2)
+        e.memory("repeat_kv", "reduce.repeat_kv_backward", rows, cols, large, small, direction="backward", repeat=2)
 
 
 def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:

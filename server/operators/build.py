@@ -35,7 +35,8 @@ def build(arch: Architecture, workload: Workload) -> OperatorTable:
 def walk(arch: Architecture, workload: Workload) -> Emitter:
     """The emitted rows together with what autograd keeps, before they are stacked."""
     check(arch, workload)
-    plan, e, style = Plan.of(workload), Emitter(), variant(arch.model_type)
+    plan, style = Plan.of(workload), variant(arch.model_type)
+    e = Emitter(plan.plain)
     source: Number = 0
     hidden_tokens: Number = plan.tokens
     for stack in arch.stacks:

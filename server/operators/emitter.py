@@ -10,13 +10,24 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import COLUMNS, OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
+from tilewise.hwdb.table import (
+    COLUMNS,
+    OP_CODES,
+    Kind,
+    Label,
+    Layout,
+    OperatorTable,
+    Phase,
+    kernel_codes,
+    table_from_columns,
+)
 from tilewise.server.operators.numbers import Number, larger
 from tilewise.server.operators.sequences import Launches
 
@@ -24,6 +35,7 @@ from tilewise.server.operators.sequences import Launches
 _GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
 
 Row = dict[str, Number]
+codes = cache(kernel_codes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +56,12 @@ class Emitter:
     transients: largest working set of one repeat, beyond what is saved
     repeats: how often each layer label repeats
     forward: direction of what is emitted as forward ("recompute" while a checkpointed layer runs again)
+    precision: format of activations, which most memory-bound kernels read
     keep:    whether backward rows and saved bytes are noted (not while recomputing)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, precision: Precision = Precision.BF16) -> None:
+        self.precision = precision
         self.rows: list[Row] = []
         self.labels: dict[tuple[str, str, str, str], int] = {}
         self.saved: dict[str, Number] = defaultdict(int)
@@ -116,7 +130,7 @@ class Emitter:
     def memory(
         self,
         name: str,
-        op: str,
+        kernel: str,
         rows: Number,
         cols: Number,
         read: Number,
@@ -127,11 +141,16 @@ class Emitter:
         kernels: Number = 1,
         special: Number = 0,
         flops: Number = 0,
+        wide: bool = False,
     ) -> None:
-        """One memory-bound kernel over rows x cols, `read` and `written` bytes in all."""
+        """One memory-bound kernel ("op" or "op.variant") over rows x cols, `read` and `written` bytes in all.
+
+        wide: its first input is fp32 whatever the activations are
+        """
+        code, variant = codes(kernel)
         self.add(
-            name, direction, _MEMORY, repeat, op=OP_CODES[op], rows=rows, cols=cols, bytes_read=read,
-            bytes_written=written, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
+            name, direction, _MEMORY, repeat, op=code, variant=variant, rows=rows, cols=cols, bytes_read=read,
+            bytes_written=written, precision=Precision.FP32 if wide else self.precision, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
         )  # fmt: skip
 
     def launches(
@@ -155,8 +174,9 @@ class Emitter:
             written = launch.written.bytes(rows, inner, elements, width)
             special = launch.special * (elements if launch.special_per == "element" else rows)
             self.add(
-                name, direction, _MEMORY, repeat * launch.times, op=launch.op, rows=rows, cols=inner,
+                name, direction, _MEMORY, repeat * launch.times, op=launch.op, variant=launch.variant, rows=rows, cols=inner,
                 bytes_read=read, bytes_written=written, kernels=launch.kernels, special=special,
+                precision=Precision.FP32 if launch.wide else self.precision,
             )  # fmt: skip
 
     def gemm(

@@ -12,6 +12,7 @@ from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
 ATOMIC_EMBEDDING = 3072
+SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that add up
 
 
 def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
@@ -48,14 +49,11 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
 def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number, size: Number) -> None:
     rows = table.rows // plan.tp if table.kind == "token" else table.rows
     whole = rows * table.width * plan.width
-    e.memory(table.name, "fill", rows, table.width, 0, whole, direction="backward")
-    if plan.tokens <= ATOMIC_EMBEDDING or plan.fused:
-        e.memory(table.name, "embedding_backward", tokens, table.width, 2 * size, size, direction="backward")
-        return
-    keys = 16 * plan.tokens
-    e.memory(table.name, "sort", tokens, 1, keys, keys, direction="backward", repeat=28)
-    e.memory(table.name, "embedding_backward", tokens, table.width, size, size, direction="backward", repeat=2)
-    e.save(8 * tokens)
+    sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
+    kernels = SORTED_EMBEDDING if sorts else 2
+    e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
+    if sorts:
+        e.save(8 * tokens)
 
 
 def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:

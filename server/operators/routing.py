@@ -51,11 +51,23 @@ def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
     scores, chosen = 4 * r.tokens * r.experts, 4 * r.routed
     narrow = r.tokens * r.experts * plan.width
     e.memory("router_softmax", "cast", r.tokens, r.experts, narrow, scores, direction=e.forward)
-    e.memory("router_softmax", "softmax", r.tokens, r.experts, scores, scores, direction=e.forward, special=scores / 4)
-    e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2)
+    e.memory(
+        "router_softmax",
+        "softmax",
+        r.tokens,
+        r.experts,
+        scores,
+        scores,
+        direction=e.forward,
+        special=scores / 4,
+        wide=True,
+    )
+    e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2, wide=True)
     narrows = r.width < 4
     small = 3 * renormalises + narrows
-    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small)
+    e.memory(
+        "router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True
+    )
     if not (plan.train and e.keep):
         return
     e.save(scores + 3 * chosen + (chosen if renormalises else 0))
@@ -73,7 +85,7 @@ def permute(e: Emitter, plan: Plan, r: Routing) -> None:
         "expert_sort", "sort", r.routed, 1, 2 * keys, 2 * keys, direction=e.forward, kernels=sort_kernels(r.routed)
     )
     e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=9)
-    e.memory("expert_gather", "gather", r.routed, r.hidden, size, size, direction=e.forward)
+    e.memory("expert_gather", "gather.index", r.routed, r.hidden, size, size, direction=e.forward)
     if not plan.fused:
         e.memory("expert_mask", "pointwise_strided", r.routed, r.hidden, size, size, direction=e.forward)
     if not (plan.train and e.keep):
@@ -98,12 +110,12 @@ def combine(e: Emitter, plan: Plan, r: Routing) -> None:
     if plan.fused:
         e.memory("combine", "scatter_add", r.routed, r.hidden, narrow, out, direction=e.forward)
     else:
-        e.memory("combine_weight", "pointwise_strided", r.routed, r.hidden, narrow, size, direction=e.forward)
+        e.memory("combine_weight", "mul.row", r.routed, r.hidden, narrow, size, direction=e.forward)
         e.memory("combine_order", "pointwise", r.routed, 1, 8 * r.routed, 8 * r.routed, direction=e.forward, repeat=2)
-        e.memory("combine_gather", "gather", r.routed, r.hidden, size, size, direction=e.forward)
-        e.memory("combine_sum", "reduce", r.tokens, r.hidden * r.top_k, size, out, direction=e.forward)
+        e.memory("combine_gather", "gather.index", r.routed, r.hidden, size, size, direction=e.forward)
+        e.memory("combine_sum", "reduce.repeat_kv_backward", r.tokens, r.hidden, size, out, direction=e.forward)
         if lifted:
-            e.memory("combine_cast", "cast", r.tokens, r.hidden, out, out / 2, direction=e.forward)
+            e.memory("combine_cast", "cast", r.tokens, r.hidden, out, out / 2, direction=e.forward, wide=True)
     if plan.train and e.keep:
         e.save(narrow + 10 * r.routed)
         _combine_backward(e, plan, r, narrow, size, out, lifted)
@@ -115,11 +127,11 @@ def _combine_backward(
     shape = (r.routed, r.hidden)
     if lifted:
         e.memory("combine_cast", "cast", r.tokens, r.hidden, out / 2, out, direction="backward")
-        e.memory("combine_cast", "cast", *shape, size, narrow, direction="backward")
-    e.memory("combine_sum", "transpose", *shape, out, size, direction="backward")
+        e.memory("combine_cast", "cast", *shape, size, narrow, direction="backward", wide=True)
+    e.memory("combine_sum", "transpose.repeat_kv", r.tokens, r.hidden, out, size, direction="backward")
     e.memory("combine_gather", "fill", *shape, 0, size, direction="backward")
     kernels = index_put_kernels(r.routed, r.routed)
     e.memory("combine_gather", "scatter_add", *shape, size, size, direction="backward", kernels=kernels)
     e.memory("combine_weight", "mul", *shape, size + narrow, size, direction="backward")
-    e.memory("combine_weight", "pointwise_strided", *shape, size, size, direction="backward")
+    e.memory("combine_weight", "mul.row", *shape, size, size, direction="backward")
     e.memory("combine_weight", "reduce", *shape, size, r.routed * r.width, direction="backward")

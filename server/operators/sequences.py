@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from tilewise.hwdb.table import OP_CODES
+from tilewise.hwdb.table import kernel_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +53,15 @@ class Operands:
 class Launches:
     """Kernels of one kind: `times` launches that each read and write these operands.
 
+    op, variant: codes of the kernel; wide: its first operand is fp32 in every model
     share:       part of the columns it works on (half a head in a rotation)
     kernels:     GPU kernels one launch really is (2 where a memset clears a reduction's semaphores)
     only_narrow: exists only in 16-bit models (a cast to fp32 and back)
     """
 
     op: int
+    variant: int
+    wide: bool
     read: Operands
     written: Operands
     times: int = 1
@@ -69,8 +72,10 @@ class Launches:
     only_narrow: bool = False
 
 
-def _launch(op: str, read: str, written: str, **options: Any) -> Launches:
-    return Launches(OP_CODES[op], Operands.of(read), Operands.of(written), **options)
+def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
+    """`kernel` is "op" or "op.variant"."""
+    wide = (read + written)[0] in "frv"
+    return Launches(*kernel_codes(kernel), wide, Operands.of(read), Operands.of(written), **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +94,14 @@ _VARIANCE = (
     _launch("reduce", "f", "r"),  # mean
     _launch("pointwise", "r", "r"),  # + eps
     _launch("pointwise", "r", "r", special=1, special_per="row"),  # rsqrt
-    _launch("pointwise_strided", "fr", "f"),  # x * rsqrt
+    _launch("mul.row", "fr", "f"),  # x * rsqrt
 )
 _VARIANCE_BACKWARD = (
     _launch("mul", "ff", "f"),
-    _launch("pointwise_strided", "fr", "f"),
+    _launch("mul.row", "fr", "f"),
     _launch("reduce", "f", "r"),
     _launch("pointwise", "rr", "r", times=3),  # rsqrt's derivative
-    _launch("pointwise_strided", "r", "f"),  # mean's: expand, then divide
+    _launch("pointwise.expand", "r", "f"),  # mean's: expand, then divide
     _launch("copy", "f", "f"),  # pow(1)
     _launch("pointwise", "f", "f"),  # * 2
     _launch("mul", "ff", "f"),
@@ -106,9 +111,9 @@ _RMS_PLAIN = Sequence(
     (_TO_FP32, *_VARIANCE, _FROM_FP32), (_TO_FP32, *_VARIANCE_BACKWARD, _FROM_FP32), Operands.of("fr")
 )
 _RMS_WEIGHTED = Sequence(  # Llama and most others: weight * x_hat, in the model's dtype
-    (_TO_FP32, *_VARIANCE, _FROM_FP32, _launch("pointwise_strided", "aw", "a")),
+    (_TO_FP32, *_VARIANCE, _FROM_FP32, _launch("mul.col", "aw", "a")),
     (
-        _launch("pointwise_strided", "aw", "a"),
+        _launch("mul.col", "aw", "a"),
         _launch("mul", "aa", "a"),
         _launch("reduce_columns", "a", "w", kernels=2),
         _TO_FP32,
@@ -123,13 +128,13 @@ _RMS_SHIFTED = Sequence(  # Gemma: x_hat * (1 + weight), in fp32
         *_VARIANCE,
         _launch("cast", "w", "v", share=1),
         _launch("pointwise", "v", "v"),
-        _launch("pointwise_strided", "fv", "f"),
+        _launch("mul.col", "fv", "f"),
         _FROM_FP32,
     ),
     (
         _TO_FP32,
         _launch("mul", "ff", "f"),
-        _launch("pointwise_strided", "fv", "f"),
+        _launch("mul.col", "fv", "f"),
         _launch("reduce_columns", "f", "v", kernels=2),
         _launch("cast", "v", "w"),
         *_VARIANCE_BACKWARD,
@@ -138,10 +143,10 @@ _RMS_SHIFTED = Sequence(  # Gemma: x_hat * (1 + weight), in fp32
     Operands.of("ffrv"),
 )
 _RMS_LATE = Sequence(  # OLMo 2: weight * x_hat in fp32, then cast
-    (_TO_FP32, *_VARIANCE, _launch("pointwise_strided", "fw", "f"), _FROM_FP32),
+    (_TO_FP32, *_VARIANCE, _launch("mul.col", "fw", "f"), _FROM_FP32),
     (
         _TO_FP32,
-        _launch("pointwise_strided", "fw", "f"),
+        _launch("mul.col", "fw", "f"),
         _launch("mul", "ff", "f"),
         _launch("reduce_columns", "f", "v", kernels=2),
         _launch("cast", "v", "w"),
@@ -157,27 +162,24 @@ _LAYERNORM_FP32 = Sequence(  # OLMo: without weights, in fp32
 )
 _LAYERNORM_SHIFTED = Sequence(  # Nemotron: weight + 1
     (_launch("pointwise", "w", "w"), _launch("layernorm", "aww", "arr")),
-    (_launch("layernorm_backward", "aarrw", "a"), _launch("reduce_columns", "aarr", "ww")),
+    (_launch("layernorm_backward", "aarrw", "aww", kernels=2),),
     Operands.of("arr"),
 )
 _LAYERNORM = Sequence(
     (_launch("layernorm", "aww", "arr"),),
-    (_launch("layernorm_backward", "aarrw", "a"), _launch("reduce_columns", "aarr", "ww")),
+    (_launch("layernorm_backward", "aarrw", "aww", kernels=2),),
     Operands.of("arr"),
 )
-# Inductor makes one kernel of a norm and of the residual addition before it, and recomputes x_hat in the backward.
+# Inductor makes one kernel of a norm and of the residual addition before it, and recomputes x_hat in the backward;
+# the weight's gradient takes two kernels more, counted with it.
 _RMS_FUSED = Sequence(
-    (_launch("rmsnorm", "aaw", "aar", special=1, special_per="row"),),
-    (_launch("rmsnorm_backward", "aaarw", "a"), _launch("reduce_columns", "aar", "v"), _launch("reduce", "v", "w")),
+    (_launch("rmsnorm.compiled", "aaw", "aar", special=1, special_per="row"),),
+    (_launch("rmsnorm_backward.compiled", "aaarw", "aw", kernels=3),),
     Operands.of("ar"),
 )
 _LAYERNORM_FUSED = Sequence(
-    (_launch("layernorm", "aaww", "aarr", special=1, special_per="row"),),
-    (
-        _launch("layernorm_backward", "aaarrw", "a"),
-        _launch("reduce_columns", "aarr", "vv"),
-        _launch("reduce", "vv", "ww"),
-    ),
+    (_launch("layernorm.compiled", "aaww", "aarr", special=1, special_per="row"),),
+    (_launch("layernorm_backward.compiled", "aaarrw", "aww", kernels=3),),
     Operands.of("arr"),
 )
 
@@ -192,53 +194,64 @@ NORMS = {
 }
 
 _ROTATE = (
-    _launch("pointwise_strided", "a", "a"),  # x * cos
-    _launch("pointwise_strided", "a", "a", share=0.5),  # neg
-    _launch("cat", "a", "a"),
-    _launch("pointwise_strided", "a", "a"),  # * sin
-    _launch("pointwise_strided", "aa", "a"),  # +
+    _launch("rope.mul", "a", "a"),  # x * cos
+    _launch("rope.neg", "a", "a", share=0.5),
+    _launch("rope.cat", "a", "a"),
+    _launch("rope.mul", "a", "a"),  # * sin
+    _launch("rope.add", "aa", "a"),
 )
-_SLICE_BACKWARD = (_launch("fill", "", "a"), _launch("transpose", "a", "a", share=0.5))
+_SLICE_BACKWARD = (_launch("fill", "", "a"), _launch("transpose.slice_backward", "a", "a", share=0.5))
 _ROTATE_BACKWARD = (
-    _launch("pointwise_strided", "a", "a"),
-    _launch("pointwise_strided", "a", "a", share=0.5),
+    _launch("rope.mul", "a", "a"),
+    _launch("rope.neg", "a", "a", share=0.5),
     *_SLICE_BACKWARD,
     *_SLICE_BACKWARD,
     _launch("add", "aa", "a"),
-    _launch("pointwise_strided", "a", "a"),
-    _launch("pointwise_strided", "aa", "a"),
+    _launch("rope.mul", "a", "a"),
+    _launch("rope.add", "aa", "a"),
 )
 _ROTATE_FP32 = (  # OLMo: angles in fp32 lift the products
-    _launch("pointwise_strided", "a", "f"),
-    _launch("pointwise_strided", "a", "a", share=0.5),
-    _launch("cat", "a", "a"),
-    _launch("pointwise_strided", "a", "f"),
-    _launch("pointwise_strided", "ff", "f"),
+    _launch("rope.mul", "a", "f"),
+    _launch("rope.neg", "a", "a", share=0.5),
+    _launch("rope.cat", "a", "a"),
+    _launch("rope.mul", "a", "f"),
+    _launch("rope.add", "ff", "f"),
     _FROM_FP32,
 )
 _ROTATE_FP32_BACKWARD = (
     _TO_FP32,
-    _launch("pointwise_strided", "f", "f", times=2),
+    _launch("rope.mul", "f", "f", times=2),
     _launch("cast", "f", "a", times=2),
-    _launch("pointwise_strided", "a", "a", share=0.5),
+    _launch("rope.neg", "a", "a", share=0.5),
     *_SLICE_BACKWARD,
     *_SLICE_BACKWARD,
     _launch("add", "aa", "a"),
-    _launch("pointwise_strided", "aa", "a"),
+    _launch("rope.add", "aa", "a"),
 )
-_ROPE_FUSED = Sequence((_launch("rope", "a", "a"),), (_launch("rope_backward", "a", "a"),))
+_ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope_backward.compiled", "a", "a"),))
 ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
 ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
-ROPE_JOIN = Sequence((_launch("cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
+ROPE_JOIN = Sequence((_launch("rope.cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
 
 # Phi 3 concatenates even where nothing is left untouched: an empty part comes back as zeros.
-ROPE_JOIN_NOTHING = Sequence((_launch("cat", "a", "a"),), (_launch("fill", "", "a"), _launch("add", "aa", "a")))
+ROPE_JOIN_NOTHING = Sequence((_launch("rope.cat", "a", "a"),), (_launch("fill", "", "a"), _launch("add", "aa", "a")))
+
+
+def _activation(variant: str, special: float = 1) -> Sequence:
+    """An activation function that torch has a kernel for."""
+    return Sequence(
+        (_launch(f"activation.{variant}", "a", "a", special=special),),
+        (_launch(f"activation_backward.{variant}", "aa", "a", special=special),),
+        Operands.of("a"),
+    )
+
 
 ACTIVATIONS: dict[str, Sequence] = {
-    "silu": Sequence(
-        (_launch("activation", "a", "a", special=1),), (_launch("activation_backward", "aa", "a", special=1),), Operands.of("a")
-    ),
+    "silu": _activation("silu"),
+    "gelu": _activation("gelu"),
+    "gelu_pytorch_tanh": _activation("gelu_tanh"),
+    "relu": _activation("relu", special=0),
     "gelu_new": Sequence(  # written out in transformers: eight kernels
         (
             _launch("pointwise", "a", "a", special=1),  # pow(3)
@@ -270,19 +283,19 @@ ACTIVATIONS: dict[str, Sequence] = {
 }  # fmt: skip
 GATE = Sequence((_launch("mul", "aa", "a"),), (_launch("mul", "aa", "a", times=2),), Operands.of("aa"))
 GATED_FUSED = Sequence(
-    (_launch("gated_activation", "aa", "a", special=1),),
-    (_launch("gated_activation_backward", "aaa", "aaa", special=1),),
+    (_launch("gated_activation.compiled", "aa", "a", special=1),),
+    (_launch("gated_activation_backward.compiled", "aaa", "aaa", special=1),),
     Operands.of("aa"),
 )
 ACTIVATION_FUSED = Sequence(
-    (_launch("activation", "a", "a", special=1),),
-    (_launch("activation_backward", "aa", "aa", special=1),),
+    (_launch("activation.compiled", "a", "a", special=1),),
+    (_launch("activation_backward.compiled", "aa", "aa", special=1),),
     Operands.of("a"),
 )
 SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared experts' output
-    (_launch("pointwise", "r", "r", special=1, special_per="row"), _launch("pointwise_strided", "a", "a")),
+    (_launch("pointwise", "r", "r", special=1, special_per="row"), _launch("mul.row", "a", "a")),
     (
-        _launch("pointwise_strided", "a", "a"),
+        _launch("mul.row", "a", "a"),
         _launch("mul", "aa", "a"),
         _launch("reduce", "a", "r"),
         _launch("pointwise", "rr", "r"),
@@ -300,18 +313,17 @@ SOFTCAP = Sequence(
 )
 CROSS_ENTROPY = (
     Sequence(
-        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("reduce", "ri", "r")),
+        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r")),
         (
-            _launch("fill", "", "f"),
-            _launch("scatter_add", "i", "r"),
+            _launch("cross_entropy_backward.nll", "i", "f", kernels=2),  # a fill and one number a row
             _launch("cross_entropy_backward", "ff", "f", special=1),
             _FROM_FP32,
         ),
         Operands.of("f"),
     ),
     Sequence(
-        (_launch("cross_entropy", "a", "rr", special=1), _launch("reduce", "ari", "r")),
-        (_launch("cross_entropy_backward", "arri", "a", special=1),),
+        (_launch("cross_entropy.compiled", "ai", "rr", special=1, kernels=2),),
+        (_launch("pointwise", "arri", "a", special=1),),  # the row's maximum and sum were kept
         Operands.of("arr"),
     ),
 )

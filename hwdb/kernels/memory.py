@@ -1,0 +1,182 @@
+"""Memory-bound kernels: the law of each measured kernel, times a residual that is learned over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.calibration import Calibration, Measurements
+from tilewise.hwdb.kernels import memory_kernels, memory_law, mlp, regression
+from tilewise.hwdb.kernels.memory_kernels import WIDE, Catalogue
+from tilewise.hwdb.kernels.memory_law import Walls, Work
+from tilewise.hwdb.kernels.opened import Opened
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, kernel_codes, table_from_columns
+from tilewise.hwdb.times import State, Times, Trust, Wall
+
+MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
+SHORTEST_S = 5e-7  # a kernel shorter than this launched nothing: a copy that was none
+WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point was really warm
+STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
+PLAN = mlp.Training(hidden=(20, 20), epochs=250, batch=64, rate=5e-3, decay=5e-3)
+# where time goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here
+LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
+BYTES_LOG2, COLS_LOG2 = (16.0, 30.0), (5.0, 18.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryModel:
+    """catalogue: which kernel answers; constants: (kernels, 2, 5) of the law; kinds: class of each kernel."""
+
+    catalogue: Catalogue
+    constants: Floats
+    kinds: Ints
+    residual: regression.Regression
+
+    @classmethod
+    def open(cls, model: Mapping[str, Any]) -> MemoryModel:
+        kernels = [(str(name), bool(wide)) for name, wide in model["kernels"]]
+        return cls(
+            memory_kernels.catalogue(kernels),
+            model["constants"],
+            np.array([memory_kernels.class_of(name) for name, _ in kernels]),
+            regression.Regression.from_arrays(model),
+        )
+
+
+OPEN = Opened(MemoryModel.open)
+
+
+def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
+    """The model, fitted to the burst points that are not held out."""
+    families = [family for family in MEASURED if family in calibration.families()]
+    return fit({family: _fitted(calibration.measurements(family)) for family in families}, sku)
+
+
+def _fitted(columns: Measurements) -> Measurements:
+    rows = ~columns["held"] & (columns["state"] == "burst") & (columns["time_us"] > SHORTEST_S * 1e6)
+    return {name: values[rows] for name, values in columns.items()}
+
+
+def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
+    """Fit to measured columns by family (see calibration/benchmarks/traffic.py)."""
+    points = table(measurements)
+    measured_s = np.concatenate([columns["time_us"] for columns in measurements.values()]) * 1e-6
+    sets = np.concatenate([columns["sets"] for columns in measurements.values()]).astype(float)
+    names = np.concatenate([memory_kernels.names_of(*item) for item in measurements.items()])
+    keys = list(zip(names.tolist(), WIDE[points.precision].tolist(), strict=True))
+    kernels = sorted(set(keys))
+    kernel = np.array([kernels.index(key) for key in keys])
+    kinds = np.array([memory_kernels.class_of(name) for name, _ in kernels])
+    work = memory_law.work(points, sku.l2_bytes, sets)
+    constants = memory_law.fit(work, measured_s, kernel, kinds, kinds > LAST_STREAM)
+    parts = memory_law.walls(constants[kernel, work.aligned].T, work)
+    residual = regression.fit(_rows(work, parts, kernel, kinds), measured_s, PLAN, nets=2, limit=0.7)
+    return {"kernels": [list(one) for one in kernels], "constants": constants} | residual.to_arrays()
+
+
+def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
+    """Times of memory-bound rows."""
+    m = OPEN(model)
+    at = table.op, table.variant, WIDE[table.precision].astype(np.int64)
+    kernel, own = m.catalogue.index[at], m.catalogue.own[at]
+    work = memory_law.work(table, sku.l2_bytes)
+    parts = memory_law.walls(m.constants[kernel, work.aligned].T, work)
+    rows = _rows(work, parts, kernel, m.kinds)
+    answer = m.residual.predict(rows)
+    return _times(table, parts, answer, own, kernel >= 0)
+
+
+def _times(
+    table: OperatorTable, parts: Walls, answer: regression.Answer, own: NDArray[np.bool_], known: NDArray[np.bool_]
+) -> Times:
+    far = np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX
+    refusal = np.where(far | ~known, 0, -1)
+    refusals = (f"OUT_OF_RANGE: {np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",)
+    refusals = refusals if refusal.max(initial=-1) >= 0 else ()
+    time = np.where(refusal >= 0, np.nan, answer.time_s)
+    spread = np.where(own, 1.0, STAND_IN)
+    base = np.maximum(parts.chip_s, parts.rows_s)
+    none = np.zeros(len(table))
+    launch = parts.floor_s + parts.latency_s
+    return Times(
+        time_s=time,
+        low_s=answer.low_s / spread + 0 * time,
+        high_s=answer.high_s * spread + 0 * time,
+        compute_s=none,
+        memory_s=np.maximum(base, parts.memory_s),
+        special_s=none,
+        launch_s=launch,
+        padding_s=none,
+        wave_s=none,
+        alignment_s=none,
+        wall=np.where(launch > np.maximum(base, parts.memory_s), Wall.LAUNCH, Wall.MEMORY),
+        trust=np.where(own, Trust.MEASURED, Trust.DATASHEET),
+        distance=answer.distance,
+        kernel=np.full(len(table), -1),
+        tiles=none,
+        waves=none,
+        refusal=refusal,
+        refusals=refusals,
+    )
+
+
+def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Rows:
+    """Rows for the residual: place log2 of bytes and columns; group the kernel; family its class."""
+    kind = kinds[kernel]
+    base = parts.time_s
+    rows, cols = np.log2(work.rows), np.log2(work.cols)
+    both = np.log2(np.maximum(work.read + work.written, 1.0))
+    by_row = kind > LAST_STREAM
+    place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1)
+    return regression.Rows(base, _features(work, parts, base, rows, cols, both, kind), place, kernel, kind)
+
+
+def _features(
+    work: Work, parts: Walls, base: Floats, rows: Floats, cols: Floats, both: Floats, kind: Ints
+) -> NDArray[np.float32]:
+    """What the residual may depend on; shape (rows, inputs)."""
+    columns = np.empty((23, len(base)), np.float32)
+    columns[0], columns[1], columns[2] = rows, cols, both
+    columns[3] = np.log2(base * 1e6)
+    columns[4], columns[5] = parts.floor_s / base, parts.latency_s / base
+    columns[6], columns[7], columns[8] = parts.chip_s / base, parts.memory_s / base, parts.rows_s / base
+    columns[9] = work.missed / (work.read + work.written + 1.0)
+    columns[10] = work.written / (work.read + work.written + 1.0)
+    columns[11] = work.aligned
+    columns[12] = np.exp2(np.ceil(cols) - cols)  # padding of a row to a power of two
+    columns[13:] = kind == np.arange(10)[:, None]
+    return np.ascontiguousarray(columns.T)
+
+
+def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
+    """One row a measured point. Kernels over heads have a row a head, as in a model's table."""
+    parts = [_columns(family, columns) for family, columns in measurements.items()]
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    length = len(joined["op"])
+    return table_from_columns([Label(name="point", layer="", part="")], 1, length, joined)
+
+
+def _columns(family: str, columns: Measurements) -> dict[str, NDArray[Any]]:
+    codes = np.array([kernel_codes(name) for name in memory_kernels.names_of(family, columns)]).reshape(-1, 2)
+    inner = np.where(columns["inner"] > 0, columns["inner"], columns["cols"]).astype(float)
+    sets, read, written = (columns[name].astype(float) for name in ("sets", "bytes_read", "bytes_written"))
+    named = {"reused": Residency.REUSED, "warm": Residency.WARM, "cold": Residency.COLD}
+    residency = np.array([named[str(name)] for name in columns["residency"]], np.int64)
+    outputs = np.where(residency == Residency.COLD, sets, 1.0)
+    warm = sets * read + outputs * written < WARM_BYTES
+    return {
+        "kind": np.full(len(inner), int(Kind.MEMORY)),
+        "op": codes[:, 0],
+        "variant": codes[:, 1],
+        "precision": memory_kernels.precisions_of(columns),
+        "rows": columns["rows"] * columns["cols"] / inner,
+        "cols": inner,
+        "bytes_read": read,
+        "bytes_written": written,
+        "residency": np.where(warm, int(Residency.WARM), residency),
+    }

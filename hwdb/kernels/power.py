@@ -1,0 +1,196 @@
+"""Power and clock: what a sustained mix of operators does to the clock, and the clock to each of them.
+
+Every operator has a demand: the power it would draw at the boost clock, fitted as P0 + energy per FLOP x rate + energy
+per byte x bandwidth. Where the demand of a mix (the mean over its time) exceeds the power limit, the governor lowers the
+clock until static + (demand - static) x (clock / boost)^EXPONENT = limit. An operator then takes
+1 + sensitivity x (boost / clock - 1) times as long; sensitivity is 0 where only memory works and near 0.6 for GEMM,
+which needs fewer cycles when the memory system, whose clock stays, has more time per cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.times import Times
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration
+
+EXPONENT = 2.4  # dynamic power ~ clock x voltage^2, and voltage falls with the clock over this range
+CLOCK_ERROR = 0.03  # of the sustained clock: 90 % of the fitted points lie within; widens the interval
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """Demand of each row in W at the boost clock, and the clock each row's mix settles at; arrays of shape (rows,)."""
+
+    demand_w: Floats
+    clock_hz: Floats
+    power_w: Floats
+
+
+def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floats:
+    """W at the boost clock while each row runs back to back."""
+    rate = np.maximum(table.flops, table.executed_flops) / times.time_s
+    traffic = (table.bytes_read + table.bytes_written) / times.time_s
+    per_flop = np.asarray(model["joule_per_flop"])[table.precision]
+    return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
+
+
+def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Power:
+    """The clock at which each shape's mix of operators settles under the power limit."""
+    wanted = demand(table, times, model)
+    spent = np.where(times.refused, 0.0, times.time_s * table.count)
+    total = np.bincount(table.shape, spent, table.shapes)
+    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes)
+    mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
+    share = np.minimum(1.0, (sku.tdp_w - model["static_w"]) / np.maximum(mean - model["static_w"], 1.0))
+    clock = sku.clock_boost_hz * share ** (1 / EXPONENT)
+    return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
+
+
+def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: float) -> Floats:
+    """(low, value, high) joules of one step of one shape: the mix's power while kernels run, the static power between them.
+
+    The bounds take every kernel at the bound of its time, widened by what the power fit misses.
+    """
+    watts = float(settle(table, times, model, sku).power_w[0])
+    busy = np.array([table.count @ seconds for seconds in (times.low_s, times.time_s, times.high_s)])
+    missed = np.array([1 - model["clock_error"], 1.0, 1 + model["clock_error"]])
+    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed
+    return joules
+
+
+def sensitivity(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floats:
+    """Share of a row's time that grows with the length of a cycle."""
+    compute = times.compute_s / np.maximum(times.compute_s + times.memory_s, 1e-12)
+    base, slope = (np.asarray(model["sensitivity"])[:, i][table.kind] for i in (0, 1))
+    return np.clip(base + slope * compute, 0.0, 1.0)
+
+
+def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Times:
+    """Burst times stretched to what they are in long training or steady serving."""
+    clock = settle(table, times, model, sku).clock_hz
+    scale = sensitivity(table, times, model)
+    stretch = 1 + scale * (sku.clock_boost_hz / clock - 1)
+    error = np.where(clock < sku.clock_boost_hz, scale * CLOCK_ERROR, 0.0)
+    lost = {name: getattr(times, name) * stretch for name in ("compute_s", "padding_s", "wave_s", "alignment_s")}
+    return replace(
+        times,
+        time_s=times.time_s * stretch,
+        low_s=times.low_s * stretch * (1 - error),
+        high_s=times.high_s * stretch * (1 + error),
+        **lost,
+    )
+
+
+MEASURED = ("gemm",)
+
+
+def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
+    """Fit to the sustained points of every family that a kernel model can put into a table."""
+    import importlib
+
+    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+
+    rows: list[tuple[int, int, float, float, float, float, float, float]] = []
+    for family, kind in (("gemm", Kind.GEMM), ("attention", Kind.ATTENTION), ("memory", Kind.MEMORY)):
+        module = importlib.import_module(f"tilewise.hwdb.kernels.{family}")
+        if not hasattr(module, "table") or not calibration.model(family):
+            continue
+        rows += _sustained(calibration, module, family, kind, sku)
+    data = np.array(rows)
+    kind, precision, rate, traffic, clock, power, ratio, compute = data.T
+    used = sorted(set(precision.astype(int)))
+
+    def unpack(x: Floats) -> tuple[float, Floats, float]:
+        per_flop = np.full(len(Precision), np.nan)
+        per_flop[used] = x[2:] * 1e-13
+        return x[0] * 100, per_flop, x[1] * 1e-10
+
+    def wrong(x: Floats) -> Floats:
+        static, per_flop, per_byte = unpack(x)
+        wanted = static + per_flop[precision.astype(int)] * rate + per_byte * traffic
+        share = np.minimum(1.0, (sku.tdp_w - static) / np.maximum(wanted - static, 1.0))
+        capped = power > 0.97 * sku.tdp_w
+        of_clock = np.log(share) / EXPONENT - np.log(np.minimum(clock / sku.clock_boost_hz, 1.0))
+        of_power = (wanted - power) / sku.tdp_w
+        return np.where(capped, of_clock, np.where(np.isfinite(power), of_power, 0.0))
+
+    start = np.array([1.5, 1.0, *np.full(len(used), 6.0)])
+    found = least_squares(
+        wrong, start, bounds=(np.array([0.8, 0.1, *np.full(len(used), 0.2)]), np.inf), loss="soft_l1", f_scale=0.05
+    )
+    static, per_flop, per_byte = unpack(found.x)
+    known = np.where(np.isfinite(per_flop), per_flop, np.nanmedian(per_flop))
+    return {
+        "static_w": static,
+        "joule_per_byte": per_byte,
+        "joule_per_flop": [float(value) for value in known],
+        "sensitivity": _sensitivity(kind, clock, ratio, compute, sku),
+        "clock_error": float(np.quantile(np.abs(wrong(found.x)), 0.9)),
+        "points": len(data),
+    }
+
+
+def _sustained(
+    calibration: Calibration, module: Any, family: str, kind: Kind, sku: Sku
+) -> list[tuple[int, int, float, float, float, float, float, float]]:
+    """Per sustained point: kind, precision, FLOP/s and byte/s at the burst time, clock, power, time ratio, compute share."""
+    from tilewise.hwdb.times import State
+
+    columns = calibration.measurements(family)
+    mask = columns["state"] == "sustained"
+    if not mask.any():
+        return []
+    some = {name: values[mask] for name, values in columns.items()}
+    table = module.table({family: some})
+    times = module.predict(table, calibration.model(family), sku, State.BURST)
+    burst = _burst_us(columns, some, calibration.key_columns(family)) * 1e-6
+    burst = np.where(np.isfinite(burst), burst, times.time_s)
+    compute = times.compute_s / np.maximum(times.compute_s + times.memory_s, 1e-12)
+    flops = np.maximum(table.flops, table.executed_flops)
+    found = []
+    for i in np.flatnonzero(np.isfinite(burst)):
+        found.append((
+            int(kind), int(table.precision[i]), flops[i] / burst[i],
+            (table.bytes_read[i] + table.bytes_written[i]) / burst[i], some["clock_mhz"][i] * 1e6, some["power_w"][i],
+            some["time_us"][i] * 1e-6 / burst[i], compute[i],
+        ))  # fmt: skip
+    return found
+
+
+def _burst_us(columns: Mapping[str, Any], some: Mapping[str, Any], keys: tuple[str, ...]) -> Floats:
+    """Burst time of the same points, from the first window of the trail where they were not timed apart."""
+    first = [str(trail).split("@")[0] if "@" in str(trail) else "nan" for trail in some["trail"]]
+    clock = [str(trail).split("@")[1].split(" ")[0] if "@" in str(trail) else "0" for trail in some["trail"]]
+    fresh = np.array([float(time) if float(mhz) > 1900 else np.nan for time, mhz in zip(first, clock, strict=True)])
+    burst = {
+        tuple(str(columns[key][i]) for key in keys): columns["time_us"][i]
+        for i in np.flatnonzero(columns["state"] == "burst")
+    }
+    found = [burst.get(tuple(str(some[key][i]) for key in keys), np.nan) for i in range(len(fresh))]
+    return np.where(np.isfinite(found), found, fresh)
+
+
+def _sensitivity(kind: Floats, clock: Floats, ratio: Floats, compute: Floats, sku: Sku) -> list[list[float]]:
+    """(intercept, slope with the compute share) by Kind, from points whose clock really fell."""
+    fitted = [[0.0, 0.0] for _ in Kind]
+    slow = clock < 0.95 * sku.clock_boost_hz
+    stretch = (ratio - 1) / np.maximum(sku.clock_boost_hz / clock - 1, 1e-3)
+    for code in Kind:
+        rows = slow & (kind == code)
+        if rows.sum() >= 6:
+            slope, base = np.polyfit(compute[rows], stretch[rows], 1, w=sku.clock_boost_hz / clock[rows] - 1)
+            fitted[code] = [float(base), float(slope)]
+        elif rows.any():
+            fitted[code] = [float(np.median(stretch[rows])), 0.0]
+    fitted[Kind.GROUPED_GEMM] = fitted[Kind.GEMM]  # the same pipes
+    return fitted

@@ -1,0 +1,120 @@
+"""Write docs/accuracy.md and the README's accuracy block from `tilewise validate` over the measured truth.
+
+    python scripts/update_accuracy.py            write both anew
+    python scripts/update_accuracy.py --check    exit 1 where they are not what a run gives
+
+The tables are no part of the project: they are looked for in ../shared, or in $TILEWISE_SHARED.
+"""
+
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from tilewise.client.render.text import percent
+from tilewise.client.render.validation import counted
+from tilewise.hwdb.database import Database
+from tilewise.server.validate.outcome import Errors, errors, grouped, picked
+from tilewise.server.validate.validate import Validation, validate
+
+ROOT = Path(__file__).resolve().parent.parent
+README, PAGE = ROOT / "README.md", ROOT / "docs" / "accuracy.md"
+SHARED = Path(os.environ.get("TILEWISE_SHARED", ROOT.parent / "shared"))
+RULES = tomllib.loads((ROOT / "scripts" / "accuracy.toml").read_text(encoding="utf-8"))
+BLOCK = re.compile(r"<!-- accuracy:begin -->\n.*?<!-- accuracy:end -->", re.DOTALL)
+HEADER = "| | points | mean error | median | p90 | bias | 90 % interval covers | its width |\n|---|--:|--:|--:|--:|--:|--:|--:|"
+
+
+def validations(shared: Path) -> dict[str, Validation]:
+    """Every table of the rules, by its name in them."""
+    gpu = Database.packaged().gpu(RULES["gpu"])
+    found = {}
+    for name, where in RULES["tables"].items():
+        path = shared / where
+        configs = path.parent / "configs"
+        texts = {each.stem: each.read_text(encoding="utf-8") for each in configs.glob("*.json")}
+        found[name] = validate(path.read_text(encoding="utf-8"), path.name, gpu, texts.get)
+    return found
+
+
+def headlines(found: dict[str, Validation]) -> list[tuple[str, Errors | None]]:
+    """The lines that sum everything up."""
+    lines = []
+    for rule in RULES["headline"]:
+        outcome = found[rule["table"]].outcome
+        quantity = next(each for each in outcome.quantities if each.name == rule["quantity"])
+        lines.append((rule["label"], errors(quantity, picked(outcome, rule.get("rows", {})))))
+    return lines
+
+
+def line(label: str, error: Errors | None) -> str:
+    if error is None:
+        return f"| {label} | 0 | - | - | - | - | - | - |"
+    interval = ["-" if share is None else percent(share) for share in (error.covered, error.width)]
+    figures = [percent(error.mean), percent(error.median), percent(error.p90), f"{100 * error.bias:+.1f} %", *interval]
+    return f"| {label} | {error.points} | {' | '.join(figures)} |"
+
+
+def block(found: dict[str, Validation]) -> str:
+    """What the README shows."""
+    calibration = next(iter(found.values())).calibration
+    basis = f"calibration {calibration}" if calibration else "datasheets and published ceilings, no calibration yet"
+    rows = "\n".join(line(label, error) for label, error in headlines(found))
+    return f"{RULES['summary'].strip()} Predictions rest on {basis}.\n\n{HEADER}\n{rows}\n"
+
+
+def page(found: dict[str, Validation]) -> str:
+    """docs/accuracy.md: the block, how it was measured, and every group of every table."""
+    parts = [RULES["title"].strip(), block(found), RULES["method"].strip(), _held_out()]
+    parts += [section(one) for one in found.values()]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def section(one: Validation) -> str:
+    counts = counted(one.outcome)
+    lines = [
+        f"## {one.sheet.name}: {one.sheet.title}",
+        "",
+        f"{counts['rows']} rows: {counts['judged']} judged, {counts['refused']} refused, {counts['skipped']} skipped.",
+    ]
+    for quantity in one.outcome.quantities:
+        overall = errors(quantity)
+        if overall is None:
+            continue
+        lines += ["", HEADER, line(f"**{quantity.name}**", overall)]
+        for way, some in grouped(one.outcome, quantity).items():
+            lines += [line(f"{way}: {value}", error) for value, error in some.items()]
+    return "\n".join(lines)
+
+
+def _held_out() -> str:
+    """The calibration's own held-out points, from its card."""
+    calibration = Database.packaged().gpu(RULES["gpu"]).calibration
+    card: dict[str, Any] = getattr(calibration, "card", {})
+    entries = card.get("held_out", [])
+    if not entries:
+        return ""
+    rows = [
+        f"| {each['family']}: {each['group']} | {each['points']} | {percent(each['mean_error'])} | "
+        f"{percent(each['p90_error'])} | {100 * each['bias']:+.1f} % | {percent(each['interval_coverage'])} |"
+        for each in entries
+    ]
+    head = "| | points | mean error | p90 | bias | 90 % interval covers |\n|---|--:|--:|--:|--:|--:|"
+    return "\n".join([RULES["held_out"].strip(), "", head, *rows])
+
+
+def readme(text: str, found: dict[str, Validation]) -> str:
+    return BLOCK.sub(lambda _: f"<!-- accuracy:begin -->\n{block(found)}<!-- accuracy:end -->", text)
+
+
+if __name__ == "__main__":
+    found = validations(SHARED)
+    new = {README: readme(README.read_text(encoding="utf-8"), found), PAGE: page(found)}
+    if "--check" in sys.argv[1:]:
+        raise SystemExit(
+            any(not path.exists() or path.read_text(encoding="utf-8") != text for path, text in new.items())
+        )
+    for path, text in new.items():
+        path.write_text(text, encoding="utf-8")

@@ -1,0 +1,121 @@
+"""What the rows of a measured table ask of the operator models, and their answers summed by row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.table import COLUMNS, Floats, Ints, Label, OperatorTable, table_from_columns
+from tilewise.hwdb.times import State, Times, Wall
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number
+from tilewise.server.summary import SHARED
+from tilewise.server.validate.sheet import Words
+
+Part = tuple[OperatorTable, Ints]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """table: operators of all rows that can be asked; owner: the row of the file each of them belongs to.
+
+    time_s, sustained_s: what was measured in a burst and sustained, shape (rows,), NaN where it was not
+    reasons: why a row cannot be asked, "" where it can; groups: words by which errors are grouped, shape (rows,) each
+    """
+
+    table: OperatorTable
+    owner: Ints
+    time_s: Floats
+    sustained_s: Floats
+    reasons: Words
+    groups: Mapping[str, Words]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """Predictions of one state, one entry a row of the file: NaN, "" and the refusal where there is none."""
+
+    time_s: Floats
+    low_s: Floats
+    high_s: Floats
+    wall: Words
+    refusal: Words
+
+    def replaced(self, rows: NDArray[np.bool_], others: Answers) -> Answers:
+        """These answers, but `others` in some rows."""
+        names = self.__slots__
+        return Answers(**{name: np.where(rows, getattr(others, name), getattr(self, name)) for name in names})
+
+
+def emitted(rows: Ints, emit: Callable[[Emitter], None]) -> Part:
+    """Operators of several rows of a file at once: `emit` gives the emitter arrays with one entry a row."""
+    emitter = Emitter()
+    emit(emitter)
+    table = emitter.table()
+    return table, rows[table.shape]
+
+
+def sizes(values: NDArray[np.generic]) -> Number:
+    """An array for an emitter, which takes a single shape as plain numbers."""
+    return values if len(values) > 1 else values.item()
+
+
+def joined(parts: Sequence[Part]) -> Part:
+    """One table of several, in order; an empty one of none."""
+    labels = tuple(label for table, _ in parts for label in table.labels)
+    offsets = np.cumsum([0, *(len(table.labels) for table, _ in parts)])
+    columns: dict[str, NDArray[np.generic]] = {
+        name: np.concatenate([getattr(table, name) for table, _ in parts] or [np.zeros(0)]) for name in COLUMNS
+    }
+    if parts:
+        columns["label"] = np.concatenate(
+            [table.label + offset for (table, _), offset in zip(parts, offsets, strict=False)]
+        )
+    columns["shape"] = np.zeros_like(columns["shape"])
+    owner = np.concatenate([rows for _, rows in parts] or [np.zeros(0, np.int64)])
+    return table_from_columns(labels or (Label(name="", layer="", part=""),), 1, len(owner), columns), owner
+
+
+def answers(gpu: Gpu, asked: Asked, state: State, wanted: NDArray[np.bool_]) -> Answers:
+    """Times of the rows that are wanted, each the sum of its operators, from one call of the models."""
+    rows = wanted[asked.owner] if len(asked.owner) else np.zeros(0, bool)
+    table, owner, length = asked.table.select(rows), asked.owner[rows], len(asked.reasons)
+    if not len(owner):
+        nothing, blank = np.full(length, np.nan), np.full(length, "")
+        return Answers(time_s=nothing, low_s=nothing, high_s=nothing, wall=blank, refusal=blank)
+    times = gpu.predict(table, state)
+    there = np.bincount(owner, minlength=length) > 0
+    total = np.where(there, np.bincount(owner, table.count * times.time_s, length), np.nan)
+    return Answers(
+        time_s=total,
+        low_s=total - _spread(owner, table.count * (times.time_s - times.low_s), length),
+        high_s=total + _spread(owner, table.count * (times.high_s - times.time_s), length),
+        wall=_walls(owner, table, times, total),
+        refusal=_refusals(owner, times, length),
+    )
+
+
+def _spread(owner: Ints, half: Floats, length: int) -> Floats:
+    """Half-width of a sum of operators, as in server/predict.py: they share the calibration's bias."""
+    total, squares = np.bincount(owner, half, length), np.bincount(owner, half**2, length)
+    width: Floats = np.sqrt(SHARED * total**2 + (1 - SHARED) * squares)
+    return width
+
+
+def _walls(owner: Ints, table: OperatorTable, times: Times, total: Floats) -> Words:
+    """The wall on which a row spends the most time."""
+    spent = np.nan_to_num(table.count * times.time_s)
+    by_wall = np.bincount(owner * len(Wall) + times.wall, spent, len(total) * len(Wall)).reshape(-1, len(Wall))
+    names = np.array([wall.name.lower() for wall in Wall])
+    return np.where(np.isnan(total), "", names[by_wall.argmax(axis=1)])
+
+
+def _refusals(owner: Ints, times: Times, length: int) -> Words:
+    first: list[str] = [""] * length
+    for operator in np.flatnonzero(times.refused)[::-1]:
+        first[owner[operator]] = times.refusals[times.refusal[operator]]
+    return np.array(first)

@@ -1,0 +1,127 @@
+"""Tables of memory-bound kernels: by rows x width, by MiB, by bytes moved, or as a bandwidth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewise.hwdb.precision import NAMES
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.sequences import Operands
+from tilewise.server.validate import rules
+from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
+from tilewise.server.validate.sheet import Sheet, Words, facts
+
+WIDTH = 2  # bytes of an element of bf16
+MIB = 2**20
+
+
+def ask(sheet: Sheet, found: list[str]) -> Asked:
+    """[memory]: a kind names the kernels that one call launches ([memory_kinds])."""
+    kinds, kind = facts()["memory_kinds"], sheet.text("kind")
+    for name in sorted(set(kind.tolist()) - set(kinds)):
+        rules.explain(found, kind == name, f"{name} is no kernel on the GPU, or none known here")
+    parts = [_kind(sheet, found, name, entry) for name, entry in kinds.items()]
+    return _asked(sheet, found, [part for part in parts if len(part[1])], kind, np.full(len(sheet), "bf16"))
+
+
+def _kind(sheet: Sheet, found: list[str], name: str, entry: dict[str, Any]) -> Part:
+    ours = [row for row in rules.usable(found).tolist() if sheet.text("kind")[row] == name]
+    rows = np.array(ours, np.int64)
+    if not ours:
+        return joined([])
+    extent = np.array([_extent(entry["case"], case) for case in sheet.text("case")[rows].tolist()])
+    return emitted(rows, lambda e: _launch(e, name, entry, extent[:, 0], extent[:, 1]))
+
+
+def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Floats) -> None:
+    """The kernels of one call over rows x cols."""
+    residency = Residency[entry["residency"].upper()]
+    for launch in entry["launches"]:
+        read, written = (
+            Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written")
+        )
+        e.add(
+            name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
+            precision=NAMES[launch.get("precision", "bf16")], residency=residency, rows=sizes(rows), cols=sizes(cols),
+            bytes_read=sizes(read + 0 * rows), bytes_written=sizes(written + 0 * rows),
+            special=sizes(launch.get("special", 0) * rows * cols),
+        )  # fmt: skip
+
+
+def _extent(case: str, text: str) -> tuple[float, float]:
+    """(rows, cols) of a case: "24" MiB of bf16, "4096x768", or "512x50257x4096" (rows looked up in a table)."""
+    fixed = facts()["memory_sizes"]
+    if case in fixed:
+        return 1.0, float(fixed[case])
+    numbers = [float(number) for number in text.split("x")]
+    if case == "mib":
+        return 1.0, numbers[0] * MIB / WIDTH
+    return numbers[0], numbers[-1]
+
+
+def ask_traffic(sheet: Sheet, found: list[str]) -> Asked:
+    """[traffic]: a calibration's own points, with the bytes they move."""
+    op = sheet.text("op")
+    rules.explain(found, ~np.isin(op, list(OP_CODES)), "operator not known here")
+    rows = rules.usable(found)
+    read, written = sheet.number("bytes_read"), sheet.number("bytes_written")
+    parts = [_moved(rows[op[rows] == name], name, sheet, read, written) for name in sorted(set(op[rows].tolist()))]
+    return _asked(
+        sheet, found, parts, np.char.add(np.char.add(op, " "), sheet.text("variant")), sheet.text("precision")
+    )
+
+
+def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
+    """[quantize]: read in 16 bit, written in 8."""
+    rows, moved = rules.usable(found), sheet.number("bytes_moved")
+    parts = [_moved(rows, "quantize", sheet, moved * 2 / 3, moved / 3)] if len(rows) else []
+    return _asked(sheet, found, parts, sheet.text("op"), np.full(len(sheet), "fp8"))
+
+
+def _moved(rows: Ints, op: str, sheet: Sheet, read: Floats, written: Floats) -> Part:
+    shape = [sizes(sheet.number(name)[rows]) for name in ("rows", "cols")]
+    return emitted(rows, lambda e: e.memory(op, op, shape[0], shape[1], sizes(read[rows]), sizes(written[rows])))
+
+
+def ask_bandwidth(sheet: Sheet, found: list[str]) -> Asked:
+    """[bandwidth]: BabelStream on arrays of its default size; the time is bytes over the bandwidth told."""
+    tests, name = facts()["bandwidth_tests"], sheet.text("test")
+    rules.explain(found, ~np.isin(name, list(tests)), "no test of a kernel on this GPU's own memory")
+    rows = rules.usable(found)
+    moved = np.full(len(sheet), np.nan)
+    parts = []
+    for row in rows.tolist():
+        op, reads, writes = tests[str(name[row])]
+        size = 8.0 * tests["elements"]  # doubles
+        moved[row] = (reads + writes) * size
+        parts.append(emitted(np.array([row]), _plain(op, tests["elements"], reads * size, writes * size)))
+    derived = moved / (1e9 * sheet.number("gbps"))
+    return _asked(sheet, found, parts, name, np.full(len(sheet), "fp64"), derived)
+
+
+def _plain(op: str, elements: int, read: float, written: float) -> Any:
+    return lambda e: e.memory(op, op, 1, elements, read, written)
+
+
+def _asked(
+    sheet: Sheet,
+    found: list[str],
+    parts: Sequence[Part],
+    kind: Words,
+    precision: Words,
+    derived_s: Floats | None = None,
+) -> Asked:
+    table, owner = joined(parts)
+    burst, sustained = rules.times(sheet, derived_s)
+    return Asked(
+        table=table,
+        owner=owner,
+        time_s=burst,
+        sustained_s=sustained,
+        reasons=np.array(found),
+        groups={"operator": kind, "precision": precision, "residency": sheet.text("residency")},
+    )

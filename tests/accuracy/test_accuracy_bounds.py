@@ -1,0 +1,46 @@
+"""How good predictions are: a table that is printed, and bounds that a change must not break.
+
+The measured truth is no part of the project; without it the bounds on the calibrations' own held-out points remain.
+"""
+
+import sys
+import tomllib
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewise.hwdb.database import Database
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT / "scripts"))
+BOUNDS: dict[str, float] = tomllib.loads((Path(__file__).parent / "bounds.toml").read_text())
+
+# Mean absolute error on points kept from the fit, clock controlled: what a calibration may not exceed to be shipped.
+HELD_OUT = {"gemm": 0.04, "attention": 0.06, "grouped_gemm": 0.06, "memory": 0.04}
+COVERED = (0.85, 0.95)
+CALIBRATIONS = [
+    (sku, name) for sku in Database.packaged().skus() for name in Database.packaged().calibrations(sku)
+]  # fmt: skip
+
+
+def test_no_line_of_the_accuracy_table_exceeds_its_bound(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = import_module("update_accuracy")
+    lines = script.headlines(script.validations(shared))
+    assert {label for label, _ in lines} == set(BOUNDS)
+    with capsys.disabled():
+        print()
+        for label, error in lines:
+            print(f"{label:58s} {error.points:4d} points  mean {error.mean:6.1%}  at most {BOUNDS[label]:.1%}")
+    assert [label for label, error in lines if error.mean > BOUNDS[label]] == []
+
+
+@pytest.mark.parametrize(("sku", "name"), CALIBRATIONS)
+def test_a_packaged_calibration_predicts_its_own_held_out_points(sku: str, name: str) -> None:
+    card: dict[str, Any] = Database.packaged().calibration(sku, name).card
+    judged = {each["family"]: each for each in card["held_out"] if each["group"] == "all"}
+    assert judged, "a calibration that ships was judged"
+    for family, entry in judged.items():
+        assert entry["mean_error"] <= HELD_OUT.get(family, 0.06), family
+        assert COVERED[0] <= entry["interval_coverage"] <= COVERED[1], family

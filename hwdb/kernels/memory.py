@@ -22,19 +22,23 @@ MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "com
 SHORTEST_S = 5e-7  # a kernel shorter than this launched nothing: a copy that was none
 WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point was really warm
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
-PLAN = mlp.Training(hidden=(20, 20), epochs=250, batch=64, rate=5e-3, decay=5e-3)
+PLAN = mlp.Training(hidden=(24, 24), epochs=150, batch=64, rate=4e-3, decay=2e-2)
 # where time goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here
+CLASSES = 14  # of memory.toml
+FOLDS = 4
 LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
+CELL = 2.0  # octaves: what the points of a kernel fill
 BYTES_LOG2, COLS_LOG2 = (16.0, 30.0), (5.0, 18.0)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryModel:
-    """catalogue: which kernel answers; constants: (kernels, 2, 5) of the law; kinds: class of each kernel."""
+    """catalogue: which kernel answers; constants: (kernels, paths, 6) of the law; kinds: class of each kernel; share: of the residual, by class."""
 
     catalogue: Catalogue
     constants: Floats
     kinds: Ints
+    share: Floats
     residual: regression.Regression
 
     @classmethod
@@ -44,6 +48,7 @@ class MemoryModel:
             memory_kernels.catalogue(kernels),
             model["constants"],
             np.array([memory_kernels.class_of(name) for name, _ in kernels]),
+            model["share"],
             regression.Regression.from_arrays(model),
         )
 
@@ -64,19 +69,76 @@ def _fitted(columns: Measurements) -> Measurements:
 
 def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
     """Fit to measured columns by family (see calibration/benchmarks/traffic.py)."""
-    points = table(measurements)
-    measured_s = np.concatenate([columns["time_us"] for columns in measurements.values()]) * 1e-6
-    sets = np.concatenate([columns["sets"] for columns in measurements.values()]).astype(float)
-    names = np.concatenate([memory_kernels.names_of(*item) for item in measurements.items()])
-    keys = list(zip(names.tolist(), WIDE[points.precision].tolist(), strict=True))
-    kernels = sorted(set(keys))
-    kernel = np.array([kernels.index(key) for key in keys])
-    kinds = np.array([memory_kernels.class_of(name) for name, _ in kernels])
-    work = memory_law.work(points, sku.l2_bytes, sets)
-    constants = memory_law.fit(work, measured_s, kernel, kinds, kinds > LAST_STREAM)
-    parts = memory_law.walls(constants[kernel, work.aligned].T, work)
-    residual = regression.fit(_rows(work, parts, kernel, kinds), measured_s, PLAN, nets=2, limit=0.7)
-    return {"kernels": [list(one) for one in kernels], "constants": constants} | residual.to_arrays()
+    points = Points.of(measurements, sku)
+    everything = np.ones(len(points.measured_s), bool)
+    constants, fitted, _ = _fit(points, everything)
+    rows, plain, full = _unseen(points)
+    share = _share(points.kinds[points.kernel], plain, full, len(memory_kernels.rules()["class"]))
+    mine = share[points.kinds[points.kernel]]
+    error = plain + mine * (full - plain)
+    fitted = regression.judged(fitted, rows, points.measured_s * np.exp(error), error)
+    return {
+        "kernels": [list(one) for one in points.kernels], "constants": constants, "share": share, **fitted.to_arrays()
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Points:
+    """Measured points as the fit sees them: kernels as (name, wide), each one's class, each point's kernel."""
+
+    kernels: list[tuple[str, bool]]
+    kinds: Ints
+    kernel: Ints
+    work: Work
+    measured_s: Floats
+
+    @classmethod
+    def of(cls, measurements: Mapping[str, Measurements], sku: Sku) -> Points:
+        points = table(measurements)
+        sets = np.concatenate([columns["sets"] for columns in measurements.values()]).astype(float)
+        names = np.concatenate([memory_kernels.names_of(*item) for item in measurements.items()])
+        wide = WIDE[points.precision] & ~np.array([memory_kernels.same_when_wide(str(name)) for name in names])
+        keys = list(zip(names.tolist(), wide.tolist(), strict=True))
+        kernels = sorted(set(keys))
+        index = {key: at for at, key in enumerate(kernels)}
+        kernel = np.array([index[key] for key in keys])
+        kinds = np.array([memory_kernels.class_of(name) for name, _ in kernels])
+        work = memory_law.work(points, memory_kernels.traits()[kinds[kernel]], sku, sets)
+        measured_s = np.concatenate([columns["time_us"] for columns in measurements.values()]) * 1e-6
+        return cls(kernels, kinds, kernel, work, measured_s)
+
+
+def _fit(p: Points, use: NDArray[np.bool_]) -> tuple[Floats, regression.Regression, regression.Rows]:
+    """Law and residual fitted to some points; rows of all points under that law."""
+    by_row = memory_kernels.traits()[p.kinds].rows_in_flight > 0
+    constants = memory_law.fit(p.work[use], p.measured_s[use], p.kernel[use], p.kinds, by_row)
+    parts = memory_law.walls(constants[p.kernel, p.work.path].T, p.work)
+    rows = _rows(p.work, parts, p.kernel, p.kinds)
+    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, nets=2, limit=0.7), rows
+
+
+def _unseen(p: Points) -> tuple[regression.Rows, Floats, Floats]:
+    """Log errors of every point by a law alone, and with its residual, neither of which saw the point's shape."""
+    shapes = np.unique(np.stack([p.kernel, p.work.rows, p.work.cols, p.work.read]), axis=1, return_inverse=True)[1]
+    fold = np.random.default_rng(FOLDS).permutation(shapes.max() + 1)[shapes] % FOLDS
+    plain, full = np.zeros(len(fold)), np.zeros(len(fold))
+    for one in range(FOLDS):
+        apart = fold == one
+        _, fitted, rows = _fit(p, ~apart)
+        plain[apart] = np.log(rows.base_s[apart] / p.measured_s[apart])
+        full[apart] = plain[apart] + fitted.residual(rows.features[apart])
+    return rows, plain, full
+
+
+def _share(kind: Ints, plain: Floats, full: Floats, classes: int) -> Floats:
+    """How much of the residual each class takes: as much as made unseen points better; shape (classes,)."""
+    steps = np.linspace(0, 1, 5)
+    share = np.ones(classes)
+    for one in np.unique(kind):
+        mine = kind == one
+        errors = [np.abs(plain[mine] + step * (full - plain)[mine]).mean() for step in steps]
+        share[one] = steps[int(np.argmin(errors))]
+    return share
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -84,10 +146,10 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     m = OPEN(model)
     at = table.op, table.variant, WIDE[table.precision].astype(np.int64)
     kernel, own = m.catalogue.index[at], m.catalogue.own[at]
-    work = memory_law.work(table, sku.l2_bytes)
-    parts = memory_law.walls(m.constants[kernel, work.aligned].T, work)
+    work = memory_law.work(table, memory_kernels.traits()[m.kinds[kernel]], sku)
+    parts = memory_law.walls(m.constants[kernel, work.path].T, work)
     rows = _rows(work, parts, kernel, m.kinds)
-    answer = m.residual.predict(rows)
+    answer = m.residual.predict(rows, m.share[rows.family])
     return _times(table, parts, answer, own, kernel >= 0)
 
 
@@ -96,7 +158,7 @@ def _times(
 ) -> Times:
     far = np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX
     refusal = np.where(far | ~known, 0, -1)
-    refusals = (f"OUT_OF_RANGE: {np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",)
+    refusals = (f"OUT_OF_RANGE: {CELL * np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",)
     refusals = refusals if refusal.max(initial=-1) >= 0 else ()
     time = np.where(refusal >= 0, np.nan, answer.time_s)
     spread = np.where(own, 1.0, STAND_IN)
@@ -126,30 +188,31 @@ def _times(
 
 
 def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Rows:
-    """Rows for the residual: place log2 of bytes and columns; group the kernel; family its class."""
+    """Rows for the residual: place log2 of bytes and columns; group the kernel or its class of streams."""
     kind = kinds[kernel]
     base = parts.time_s
     rows, cols = np.log2(work.rows), np.log2(work.cols)
     both = np.log2(np.maximum(work.read + work.written, 1.0))
     by_row = kind > LAST_STREAM
-    place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1)
-    return regression.Rows(base, _features(work, parts, base, rows, cols, both, kind), place, kernel, kind)
+    place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1) / CELL
+    group = np.where(by_row, kernel + CLASSES, kind)  # streams of a class share its law
+    return regression.Rows(base, _features(work, parts, base, rows, cols, both, kind), place, group, kind)
 
 
 def _features(
     work: Work, parts: Walls, base: Floats, rows: Floats, cols: Floats, both: Floats, kind: Ints
 ) -> NDArray[np.float32]:
     """What the residual may depend on; shape (rows, inputs)."""
-    columns = np.empty((23, len(base)), np.float32)
+    columns = np.empty((13 + CLASSES, len(base)), np.float32)
     columns[0], columns[1], columns[2] = rows, cols, both
     columns[3] = np.log2(base * 1e6)
     columns[4], columns[5] = parts.floor_s / base, parts.latency_s / base
     columns[6], columns[7], columns[8] = parts.chip_s / base, parts.memory_s / base, parts.rows_s / base
     columns[9] = work.missed / (work.read + work.written + 1.0)
     columns[10] = work.written / (work.read + work.written + 1.0)
-    columns[11] = work.aligned
+    columns[11] = work.path
     columns[12] = np.exp2(np.ceil(cols) - cols)  # padding of a row to a power of two
-    columns[13:] = kind == np.arange(10)[:, None]
+    columns[13:] = kind == np.arange(CLASSES)[:, None]
     return np.ascontiguousarray(columns.T)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import OPS, VARIANTS, Ints
+from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints
 
 WIDE = np.array([precision in (Precision.FP32, Precision.TF32) for precision in Precision])
 PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured row; everything else counts as bf16
@@ -21,7 +21,7 @@ PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured r
 
 @cache
 def rules() -> dict[str, dict[str, Any]]:
-    """memory.toml: same, stand_in, class."""
+    """memory.toml."""
     return tomllib.loads((files("tilewise.hwdb.kernels") / "memory.toml").read_text(encoding="utf-8"))
 
 
@@ -34,14 +34,46 @@ def kernel_of(family: str, op: str, variant: str) -> str:
 
 
 def names_of(family: str, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.str_]:
-    """The table's name of every measured row's kernel."""
+    """The table's name of every measured row's kernel; what was to be broadcast over a single head or row was not."""
     pairs = zip(columns["op"], columns["variant"], strict=True)
-    return np.array([kernel_of(family, str(op), str(variant)) for op, variant in pairs], str)
+    names = [kernel_of(family, str(op), str(variant)) for op, variant in pairs]
+    single = (columns["inner"] == columns["cols"]) | (columns["rows"] == 1)
+    plain = rules()["single"]
+    return np.array([plain.get(name, name) if one else name for name, one in zip(names, single, strict=True)], str)
 
 
 def precisions_of(columns: Mapping[str, NDArray[Any]]) -> Ints:
     found = [PRECISIONS.get(str(precision), Precision.BF16) for precision in columns["precision"]]
     return np.array(found, np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How kernels walk through memory (memory.toml, traits): one value a class, or a row after indexing."""
+
+    rows_in_flight: Floats
+    sorted_beyond: Floats
+    rows_at_most: Floats
+    softmax_paths: NDArray[np.bool_]
+    warp_walk: NDArray[np.bool_]
+    splits: NDArray[np.bool_]
+    picks: NDArray[np.bool_]
+
+    def __getitem__(self, kinds: Ints) -> Traits:
+        return Traits(*(getattr(self, name)[kinds] for name in self.__slots__))
+
+
+@cache
+def traits() -> Traits:
+    """The traits of every class."""
+    found = [rules()["traits"][name] for name in rules()["class"]]
+    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf}
+    return Traits(*(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__slots__))
+
+
+def same_when_wide(kernel: str) -> bool:
+    """Whether a kernel moves bytes whatever they mean."""
+    return kernel in rules()["bytes"]["kernels"]
 
 
 def class_of(kernel: str) -> int:
@@ -77,7 +109,7 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
             for wide in (0, 1):  # ints: a bool would be a mask
                 found = _find(name, bool(wide), known)
                 index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (name, bool(wide))
+                own[op, variant, wide] = found >= 0 and kernels[found] == (name, bool(wide) and not same_when_wide(name))
     return Catalogue(tuple(kernels), index, own)
 
 

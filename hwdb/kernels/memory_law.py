@@ -1,37 +1,56 @@
 """The law of a memory-bound kernel: a floor, then the slowest of three walls, joined smoothly.
 
-time = floor + column x cols + (chip^p + memory^p + rows^p)^(1/p)
-chip:   all bytes over what SMs and L2 move for this kernel (its index arithmetic included)
-memory: the bytes that miss L2 over device memory
+time = floor + latency + sqrt(chip^2 + memory^2 + rows^2)
+latency: column x cols, twice where the row comes from device memory: a block walks through its row
+chip:   all bytes over what the SMs move for this kernel, its index arithmetic included
+memory: the bytes that miss L2 over device memory, and those that hit over L2; a row kernel reads its rows again, from
+        device memory where the rows in flight do not fit L2
 rows:   rows over the blocks that run at once (a block a row)
-A kernel has these five constants twice where rows that are no whole vectors take a slower path.
+A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, and a stream that ends in
+a part of a block ends later.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.table import Floats, Ints, OperatorTable, Residency
+from tilewise.hwdb.kernels.memory_kernels import Traits
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Residency
 
-JOIN = 6.0  # exponent p
-HOT, GONE = 0.36, 1.24  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
+L2_OVER_HBM = 3.0  # rate of what hits L2, over the datasheet's device memory
+MISS_S = 0.4e-6  # what the first miss costs: a stream from device memory starts later
+HOT, GONE = 0.54, 1.03  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
 VECTOR = 4  # elements that a thread loads at once in row kernels
+BLOCK = 1024  # elements of a block of an elementwise kernel; a rest goes a slower way
+IN_PLACE = VARIANT_CODES["in_place"]
 ENDLESS = 1e15  # sets of inputs that never come round again
-CONSTANTS = 5  # floor_s, chip and memory bytes per second, seconds per row, seconds per column
-START = np.array([1.3e-6, 5e12, 3e12, 2e-11, 5e-11])
+CONSTANTS = 6  # floor_s, chip and memory bytes per second, seconds per row, seconds per column, passes again
+START = np.array([1.1e-6, 8e12, 3.2e12, 2e-10, 5e-11, 0.7])
+TAIL_S = 1.5e-7  # a last, unfinished block of a stream, before any is measured
 NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the bytes matter
-PRIOR = np.array([0.05, 0.1, 0.2, 0.01, 0.01])  # weight of a log distance from the class, in log errors
-UNALIGNED_MIN = 5  # points of either kind below which a kernel has one set of constants
+# weights of a log distance from the class, in log errors
+ROW_PRIOR = np.array([0.03, 0.03, 0.1, 0.01, 0.01, 0.03])
+STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3])
+LONG = 8192  # columns from which a reduction takes a whole block
+WARP_COLS, REGISTER_COLS = 1024, 9216  # columns up to which a softmax stays in a warp, in a block's registers
+UNSPLIT_ROWS, PART_WALK = 64, 1000.0  # rows that are summed in one go; columns whose walk is worth the adding of a part
+PATHS = 3  # that a kernel may have
+PATH_MIN = 3  # points of either kind below which a kernel has one set of constants
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
     """Rows as the law sees them; arrays of shape (rows,).
 
-    missed: bytes that come from or go to device memory; aligned: 0 where a row is no whole number of vectors
+    missed: bytes that come from or go to device memory; reads_missed: part of the reads that do
+    again: bytes of one more pass over the input that come from device memory
+    units: what a kernel's cost by rows is counted in
+    walk:  columns that one lane of 32 would walk through; path: which of a kernel's two paths a row takes
     """
 
     rows: Floats
@@ -39,28 +58,56 @@ class Work:
     read: Floats
     written: Floats
     missed: Floats
-    aligned: Ints
+    reads_missed: Floats
+    again: Floats
+    units: Floats
+    walk: Floats
+    path: Ints
+    l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
-        return Work(*(getattr(self, name)[rows] for name in self.__slots__))
+        arrays = (getattr(self, name)[rows] for name in self.__slots__[:-1])
+        return Work(*arrays, self.l2_bytes_per_s)
 
 
-def work(table: OperatorTable, l2_bytes: float, sets: Floats | None = None) -> Work:
-    """Work of every row. sets: how many sets of inputs rotated in a measurement; without it, endlessly many."""
+def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = None) -> Work:
+    """Work of every row. traits: of its class; sets: how many sets of inputs rotated in a measurement; without it, endlessly many."""
     read, written = table.bytes_read, table.bytes_written
     both = read + written
     cold, warm = table.residency == Residency.COLD, table.residency == Residency.WARM
     rounds = np.where(warm, 1.0, ENDLESS) if sets is None else sets
-    between_reads = np.where(rounds > 1, np.where(cold, both, read) * rounds + written, both)
-    between_writes = np.where(cold, np.maximum(both, 1.0) * rounds, both)
-    missed = read * _miss(between_reads, l2_bytes) + written * _miss(between_writes, l2_bytes)
-    cols = np.maximum(table.cols, 1.0)
-    return Work(np.maximum(table.rows, 1.0), cols, read, written, missed, (cols % VECTOR == 0).astype(np.int64))
+    touched = np.where(table.variant == IN_PLACE, np.maximum(read, written), both)
+    between_reads = np.where(rounds > 1, np.where(cold, touched, read) * rounds + written, touched)
+    between_writes = np.where(cold, np.maximum(touched, 1.0) * rounds, touched)
+    reads_missed = _miss(between_reads / sku.l2_bytes)
+    missed = read * reads_missed + written * _miss(between_writes / sku.l2_bytes)
+    rows, cols = np.maximum(table.rows, 1.0), np.maximum(table.cols, 1.0)
+    again = read * _miss(both / rows * np.minimum(rows, traits.rows_in_flight * sku.sm_count) / sku.l2_bytes)
+    if traits.picks.any():
+        again = np.where(traits.picks, _picked_again(table, sku), again)
+    shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
+    walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
+    parts = np.minimum(2048 / 128 * sku.sm_count * 128 / cols, rows / 64)  # blocks of 128 threads, 4 rows by 128 columns
+    walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
+    path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
+    path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
+    path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
+    path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
+    units = np.minimum(rows, traits.rows_at_most)
+    units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
+    return Work(rows, cols, read, written, missed, reads_missed, again, units, walk, path, L2_OVER_HBM * sku.hbm_bytes_per_s)
 
 
-def _miss(footprint: Floats, l2_bytes: float) -> Floats:
-    """Part of the accesses that miss after `footprint` bytes passed through L2."""
-    return np.clip((footprint / l2_bytes - HOT) / (GONE - HOT), 0.0, 1.0)
+def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
+    """Bytes of rows picked more than once from (or into) a table that L2 cannot hold; bf16."""
+    touched = np.minimum(table.bytes_read, table.bytes_written)
+    held = np.minimum(HOT * sku.l2_bytes / np.maximum(touched, 1.0), 1.0)
+    return np.maximum(2.0 * table.rows * table.cols - touched, 0.0) * (1 - held)
+
+
+def _miss(footprint: Floats) -> Floats:
+    """Part of the accesses that miss after so many times L2 passed through it."""
+    return np.clip((footprint - HOT) / (GONE - HOT), 0.0, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,68 +122,70 @@ class Walls:
 
     @property
     def time_s(self) -> Floats:
-        top = np.maximum(np.maximum(self.chip_s, self.memory_s), self.rows_s)
-        top = np.maximum(top, 1e-12)
-        parts = _sixth(self.chip_s / top) + _sixth(self.memory_s / top) + _sixth(self.rows_s / top)
-        joined: Floats = top * parts ** (1 / JOIN)
-        return self.floor_s + self.latency_s + joined
-
-
-def _sixth(x: Floats) -> Floats:
-    cube = x * x * x
-    return cube * cube
+        joined: Floats = np.sqrt(self.chip_s**2 + self.memory_s**2)
+        return self.floor_s + self.latency_s + self.rows_s + joined
 
 
 def walls(constants: Floats, w: Work) -> Walls:
-    """The law's parts; constants: one set, shape (5,), or one a row, shape (5, rows)."""
-    floor, chip, memory, row, column = constants
-    both = w.read + w.written
+    """The law's parts; constants: one set, shape (6,), or one a row, shape (6, rows)."""
+    floor, chip, memory, row, column, again = constants
+    both = np.maximum(w.read + w.written, 1.0)
     return Walls(
         floor_s=floor + 0.0 * both,
-        latency_s=column * w.cols,
+        latency_s=column * w.walk,
         chip_s=both / chip,
-        memory_s=w.missed / memory,
-        rows_s=w.rows * row,
+        memory_s=(w.missed + again * w.again) / memory + (both - w.missed) / w.l2_bytes_per_s + MISS_S * w.missed / both,
+        rows_s=w.units * row,
     )
 
 
 def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints, by_row: NDArray[np.bool_]) -> Floats:
-    """Constants of every kernel, shape (kernels, 2, 5). kinds, by_row: of each kernel, shape (kernels,).
+    """Constants of every kernel, shape (kernels, 3, 6). kinds, by_row: of each kernel, shape (kernels,).
 
     A class is fitted first, and its kernels around it: few points move a kernel little. by_row: a block works on a
     row; else only the bytes matter.
     """
-    found = np.full((len(kinds), 2, CONSTANTS), NOTHING)
+    found = np.full((len(kinds), PATHS, CONSTANTS), NOTHING)
     for kind in np.unique(kinds):
         members = np.flatnonzero(kinds == kind)
         rows = np.isin(kernel, members)
-        common = _constants(w[rows], measured_s[rows], np.log(START[: CONSTANTS if by_row[members[0]] else 3]))
+        fit_one = _rows if by_row[members[0]] else _stream
+        common = fit_one(w[rows], measured_s[rows], None)
         for one in members:
-            found[one, :, : len(common)] = np.exp(_both(w, measured_s, kernel == one, common))
+            mine = kernel == one
+            found[one] = fit_one(w[mine], measured_s[mine], common)
     return found
 
 
-def _both(w: Work, measured_s: Floats, mine: NDArray[np.bool_], common: Floats) -> Floats:
-    """Logs of a kernel's constants for unaligned and aligned rows."""
-    whole = _constants(w[mine], measured_s[mine], common)
-    found = np.stack([whole, whole])
-    counts = [int((mine & (w.aligned == aligned)).sum()) for aligned in (0, 1)]
-    if len(common) == CONSTANTS and min(counts) >= UNALIGNED_MIN:
-        for aligned in (0, 1):
-            rows = mine & (w.aligned == aligned)
-            found[aligned] = _constants(w[rows], measured_s[rows], whole)
+def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
+    """Constants of a stream, shape (3, 6): a floor of its own where a part of a block is left over."""
+    before = np.array([*START[:3], TAIL_S]) if prior is None else np.array([*prior[1, :3], prior[0, 0] - prior[1, 0]])
+
+    def both(values: Floats) -> Floats:
+        full = np.full((PATHS, CONSTANTS), NOTHING)
+        full[:, :3] = values[:3]
+        full[0, 0] += values[3]
+        return full
+
+    return both(_solve(before, STREAM_PRIOR, lambda values: walls(both(values)[w.path].T, w).time_s, measured_s))
+
+
+def _rows(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
+    """Constants of a row kernel, shape (3, 6): each path its own, where enough of it was measured."""
+    whole = _solve(START if prior is None else prior[1], ROW_PRIOR, lambda values: walls(values, w).time_s, measured_s)
+    found = np.stack([whole] * PATHS)
+    for path in range(PATHS):
+        if prior is not None and PATH_MIN <= (w.path == path).sum() < len(measured_s):
+            part, times = w[w.path == path], measured_s[w.path == path]
+            found[path] = _solve(whole, ROW_PRIOR, lambda values, part=part: walls(values, part).time_s, times)
     return found
 
 
-def _constants(w: Work, measured_s: Floats, prior: Floats) -> Floats:
+def _solve(before: Floats, weight: Floats, law: Callable[[Floats], Floats], measured_s: Floats) -> Floats:
+    """Constants near `before` that bring the law's logs near the measured; far points pull little."""
     from scipy.optimize import least_squares
 
-    full = np.full(CONSTANTS, NOTHING)
-
     def errors(logs: Floats) -> Floats:
-        full[: len(logs)] = np.exp(logs)
-        off = np.log(walls(full, w).time_s / measured_s)
-        return np.concatenate([off, PRIOR[: len(logs)] * (logs - prior)])
+        return np.concatenate([np.log(law(np.exp(logs)) / measured_s), weight * (logs - np.log(before))])
 
-    found: Floats = least_squares(errors, prior, loss="soft_l1", f_scale=0.03).x
-    return found
+    return np.exp(least_squares(errors, np.log(before), loss="soft_l1", f_scale=0.02).x)

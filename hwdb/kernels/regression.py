@@ -69,8 +69,9 @@ class Regression:
     def residual(self, features: NDArray[np.float32]) -> Floats:
         return np.clip(_mean(self.nets, features), -self.limit, self.limit)
 
-    def predict(self, rows: Rows) -> Answer:
-        time_s = rows.base_s * np.exp(self.residual(rows.features))
+    def predict(self, rows: Rows, share: Floats | float = 1.0) -> Answer:
+        """share: how much of the residual a row takes."""
+        time_s = rows.base_s * np.exp(share * self.residual(rows.features))
         distance = self.distance(rows)
         # away from the measurements the margin grows by itself once per octave
         margin = self.margins[rows.family, np.searchsorted(BAND_EDGES_S, time_s)] * (1 + np.nan_to_num(distance))
@@ -118,6 +119,12 @@ def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit
     margins = _margins(np.abs(target - guess), rows.family, np.searchsorted(BAND_EDGES_S, predicted_s), shape)
     grid, origin = _grid(rows)
     return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit)
+
+
+def judged(fitted: Regression, rows: Rows, predicted_s: Floats, log_error: Floats) -> Regression:
+    """`fitted` with margins from errors that the caller found by cross-fitting more than the nets."""
+    band = np.searchsorted(BAND_EDGES_S, predicted_s)
+    return replace(fitted, margins=_margins(np.abs(log_error), rows.family, band, fitted.margins.shape))
 
 
 def _nets(rows: Rows, target: Floats, plan: mlp.Training, count: int) -> tuple[mlp.Mlp, ...]:

@@ -174,8 +174,8 @@ class Emitter:
             written = launch.written.bytes(rows, inner, elements, width)
             special = launch.special * (elements if launch.special_per == "element" else rows)
             self.add(
-                name, direction, _MEMORY, repeat * launch.times, op=launch.op, variant=launch.variant, rows=rows, cols=inner,
-                bytes_read=read, bytes_written=written, kernels=launch.kernels, special=special,
+                name, direction, _MEMORY, repeat * launch.times, op=launch.op, variant=launch.variant, rows=rows,
+                cols=inner if launch.whole else 1, bytes_read=read, bytes_written=written, kernels=launch.kernels, special=special,
                 precision=Precision.FP32 if launch.wide else self.precision,
             )  # fmt: skip
 

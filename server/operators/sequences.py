@@ -54,6 +54,7 @@ class Launches:
     """Kernels of one kind: `times` launches that each read and write these operands.
 
     op, variant: codes of the kernel; wide: its first operand is fp32 in every model
+    whole:       it works on the matrix, not on one value a row or column
     share:       part of the columns it works on (half a head in a rotation)
     kernels:     GPU kernels one launch really is (2 where a memset clears a reduction's semaphores)
     only_narrow: exists only in 16-bit models (a cast to fp32 and back)
@@ -62,6 +63,7 @@ class Launches:
     op: int
     variant: int
     wide: bool
+    whole: bool
     read: Operands
     written: Operands
     times: int = 1
@@ -74,8 +76,9 @@ class Launches:
 
 def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     """`kernel` is "op" or "op.variant"."""
-    wide = (read + written)[0] in "frv"
-    return Launches(*kernel_codes(kernel), wide, Operands.of(read), Operands.of(written), **options)
+    letters = read + written
+    wide, whole = letters[0] in "frv", options.pop("whole", any(letter in "afb" for letter in letters))
+    return Launches(*kernel_codes(kernel), wide, whole, Operands.of(read), Operands.of(written), **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +93,10 @@ class Sequence:
 _TO_FP32 = _launch("cast", "a", "f", only_narrow=True)
 _FROM_FP32 = _launch("cast", "f", "a", only_narrow=True)
 _VARIANCE = (
-    _launch("pointwise", "f", "f"),  # pow(2)
+    _launch("pointwise.pow", "f", "f"),  # pow(2)
     _launch("reduce", "f", "r"),  # mean
     _launch("pointwise", "r", "r"),  # + eps
-    _launch("pointwise", "r", "r", special=1, special_per="row"),  # rsqrt
+    _launch("pointwise.rsqrt", "r", "r", special=1, special_per="row"),
     _launch("mul.row", "fr", "f"),  # x * rsqrt
 )
 _VARIANCE_BACKWARD = (
@@ -313,7 +316,7 @@ SOFTCAP = Sequence(
 )
 CROSS_ENTROPY = (
     Sequence(
-        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r")),
+        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r", whole=True)),
         (
             _launch("cross_entropy_backward.nll", "i", "f", kernels=2),  # a fill and one number a row
             _launch("cross_entropy_backward", "ff", "f", special=1),

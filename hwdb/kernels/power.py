@@ -56,6 +56,18 @@ def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
 
+def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: float) -> Floats:
+    """(low, value, high) joules of one step of one shape: the mix's power while kernels run, the static power between them.
+
+    The bounds take every kernel at the bound of its time, widened by what the power fit misses.
+    """
+    watts = float(settle(table, times, model, sku).power_w[0])
+    busy = np.array([table.count @ seconds for seconds in (times.low_s, times.time_s, times.high_s)])
+    missed = np.array([1 - model["clock_error"], 1.0, 1 + model["clock_error"]])
+    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed
+    return joules
+
+
 def sensitivity(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floats:
     """Share of a row's time that grows with the length of a cycle."""
     compute = times.compute_s / np.maximum(times.compute_s + times.memory_s, 1e-12)

@@ -1,7 +1,7 @@
-"""Write the README's transcripts from real runs, so that no command and no figure in it is made up.
+"""Write the transcripts of the README and of the pages from real runs, so that no command and no figure is made up.
 
-    python scripts/update_readme.py            write README.md anew
-    python scripts/update_readme.py --check    exit 1 where README.md is not what a run gives
+    python scripts/update_readme.py            write README.md and docs/*.md anew
+    python scripts/update_readme.py --check    exit 1 where one of them is not what a run gives
 
 A transcript is a block ```console whose first line is `$ tilewise ...`; all that follows it is replaced by what the command
 prints. Commands run in the repository's root, in this process.
@@ -18,12 +18,12 @@ from pathlib import Path
 from tilewise.client.cli import main as tilewise
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 TRANSCRIPT = re.compile(r"```console\n\$ tilewise (?P<arguments>[^\n]*(?:\\\n[^\n]*)*)\n.*?```", re.DOTALL)
 
 
 def updated(text: str) -> str:
-    """The README with every transcript as a run gives it now."""
+    """A page with every transcript as a run gives it now."""
     return TRANSCRIPT.sub(transcript, text)
 
 
@@ -47,8 +47,9 @@ def output(arguments: list[str]) -> str:
 if __name__ == "__main__":
     for name in [name for name in os.environ if name.startswith("TILEWISE_")]:
         del os.environ[name]
-    before = README.read_text(encoding="utf-8")
-    after = updated(before)
-    if "--check" in sys.argv[1:]:
-        raise SystemExit(before != after)
-    README.write_text(after, encoding="utf-8")
+    for page in PAGES:
+        before = page.read_text(encoding="utf-8")
+        after = updated(before)
+        if "--check" in sys.argv[1:] and before != after:
+            raise SystemExit(f"{page.name} is not what a run gives")
+        page.write_text(after, encoding="utf-8")

@@ -37,7 +37,7 @@ def losses(
     """
     seconds = _rows(table, times, peaks)
     weighted = seconds * table.count
-    sums = np.stack([np.bincount(group, row, size) for row in weighted])
+    sums: Floats = np.stack([np.bincount(group, row, size) for row in weighted]).astype(float, copy=False)
     launches = np.bincount(group, table.count * launched, size)
     sums[_LAUNCH] += idle_s * launches / max(float(launches.sum()), 1.0)
     return sums

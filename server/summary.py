@@ -47,7 +47,8 @@ class Groups:
         self.launches = self.sum(launched)
         code = group * len(Wall) + times.wall
         walls = np.bincount(code, table.count * np.nan_to_num(times.time_s), size * len(Wall)).reshape(size, len(Wall))
-        self.walls, self.wall = walls, walls.argmax(axis=1)
+        self.walls: Floats = walls.astype(float, copy=False)
+        self.wall = walls.argmax(axis=1)
         self.trust = np.full(size, int(max(Trust)))
         np.minimum.at(self.trust, group, times.trust)
         self.distance = np.full(size, np.nan)

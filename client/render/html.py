@@ -61,9 +61,10 @@ def marked(picture: str, prefix: str) -> str:
 def figures(answer: PredictResponse) -> str:
     step, memory = answer.step, answer.memory
     room = f"{gib(memory.free_bytes)} free" if memory.fits else f"{gib(-memory.free_bytes)} too much"
-    shown = [
-        ("memory", gib(memory.total_bytes), f"of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}")
-    ]
+    shown = []
+    if answer.HasField("memory"):
+        peak_at = f"of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}"
+        shown.append(("memory", gib(memory.total_bytes), peak_at))
     if step.HasField("prediction"):
         time = step.prediction
         bounds = interval(time.time_low_s, time.time_s, time.time_high_s)

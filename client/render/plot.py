@@ -216,7 +216,7 @@ def _legends(axis: Any, answer: PredictResponse, colours: dict[str, str]) -> Non
         handles = [Line2D([], [], color=c, marker=m, linestyle="", label=label) for label, c, m in entries]
         axis.add_artist(
             Legend(
-                axis, handles, [handle.get_label() for handle in handles], loc="upper left", fontsize=8.5, frameon=False,
+                axis, handles, [label for label, _, _ in entries], loc="upper left", fontsize=8.5, frameon=False,
                 bbox_to_anchor=(left, 1.0), borderaxespad=0,
             )
         )  # fmt: skip

@@ -19,7 +19,8 @@ def report(answer: PredictResponse, *, operators: bool = True) -> str:
     sections = [title(answer), step_lines(answer), layer_table(answer)]
     if answer.operators and operators:
         sections.append(operator_table(answer))
-    sections.append(memory_lines(answer.memory))
+    if answer.HasField("memory"):
+        sections.append(memory_lines(answer.memory))
     if answer.HasField("diagnosis"):
         sections += [loss_table(answer), sign_lines(answer.diagnosis), remedy_table(answer.diagnosis)]
     sections.append(answer.summary)
@@ -28,6 +29,8 @@ def report(answer: PredictResponse, *, operators: bool = True) -> str:
 
 def title(answer: PredictResponse) -> str:
     """Model, GPU and workload, and the notes on how the configuration was read."""
+    if not answer.architecture.family:
+        return f"{answer.architecture.name} on {answer.gpu.title} ({answer.gpu.sku})\n{work_line(answer.workload)}"
     model, gpu, trust = answer.architecture, answer.gpu, word(Trust.DESCRIPTOR, answer.step.prediction.trust)
     size = parameters(model.parameter_count)
     if model.active_parameter_count != model.parameter_count:
@@ -70,9 +73,9 @@ def step_lines(answer: PredictResponse) -> str:
     if step.HasField("energy_j"):
         lines.append(f"energy    {si(step.energy_j, 'J')} a step and GPU, {si(step.flops_per_j, 'FLOP/J')}")
     if answer.workload.phase == Phase.PHASE_TRAIN:
-        counted = (
-            f"{percent(step.hfu)} with recompute and padding (HFU), {percent(step.palm_mfu)} as the PaLM paper counts"
-        )
+        counted = f"{percent(step.hfu)} with recompute and padding (HFU)"
+        if step.HasField("palm_mfu"):
+            counted += f", {percent(step.palm_mfu)} as the PaLM paper counts"
         lines.insert(2, f"          {counted}")
     return "\n".join(lines)
 

@@ -8,30 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.client.render.plot import FORMATS, import_matplotlib
 from tilewise.client.render.text import percent
-from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.validate.outcome import Errors, Quantity, errors, grouped
 from tilewise.server.validate.validate import Validation
 
-COLOURS = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#000000",
-    "#999999",
-)  # Okabe and Ito, 2008
-WAYS = (
-    "precision",
-    "phase",
-    "operator",
-    "recompute",
-    "kind",
-    "ranks",
-)  # what colours stand for: the first that tells apart
-SUFFIXES = (".png", ".svg", ".pdf")
+# Okabe and Ito's colours, which the colour-blind tell apart; the last for what has no colour of its own
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#999999")
+# what the colours stand for: the first of these that tells rows apart
+WAYS = ("precision", "phase", "operator", "recompute", "kind", "ranks")
 UNITS = {"s": ((1e-3, "us", 1e6), (1.0, "ms", 1e3), (np.inf, "s", 1.0)), "bytes": ((np.inf, "GiB", 2.0**-30),)}
 ACROSS = 3  # panels side by side
 # ticks of the ratio's axis by how far it reaches
@@ -43,14 +29,11 @@ TEN_PERCENT = 0.1
 
 def draw(found: Sequence[Validation], path: Path) -> None:
     """Write the picture to a .png, .svg or .pdf. Raises InvalidInput for another suffix, NotAvailable without matplotlib."""
-    if path.suffix.lower() not in SUFFIXES:
-        message = f"--plot {path.name} must end in one of {', '.join(SUFFIXES)}"
-        raise InvalidInput(message, reason="BAD_PICTURE", field="plot")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        message = "--plot needs matplotlib: pip install 'tilewise[plots]'"
-        raise NotAvailable(message, reason="EXTRA_MISSING", field="plot") from error
+    if path.suffix.lower() not in FORMATS:
+        raise InvalidInput(f"{path} must end in one of {', '.join(FORMATS)}", reason="BAD_PICTURE", field="plot")
+    import_matplotlib()
+    from matplotlib.figure import Figure
+
     panels = [
         (one, quantity) for one in found for quantity in one.outcome.quantities
         if quantity.unit in UNITS and errors(quantity) is not None

@@ -43,7 +43,8 @@ MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
 WAVES_MAX, TILES_MAX = 16.0, 64.0  # beyond as many waves, or tiles of a block, time is linear
 NARROWEST = 64  # head widths below were not measured
-PLAN = mlp.Training(hidden=(24, 24), epochs=300, batch=64, rate=4e-3, decay=2e-2)
+LIMIT = 0.3  # the residual's largest factor, log
+PLAN = mlp.Training(hidden=(32,), epochs=150, batch=64, rate=4e-3, decay=10.0)
 
 
 def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
@@ -71,11 +72,12 @@ def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN) -> dict[str,
     measured_s = columns["time_us"] * 1e-6
     cut = grid(rows, backend(rows), sku.sm_count)
     work = attention_physics.work(rows, cut, sku)
-    constants, efficiency = attention_physics.fit(work, cut, attention_physics.fit_of(rows, cut), measured_s, sku)
-    model: dict[str, Any] = {"constants": constants, "efficiency": efficiency}
-    spent = _walls(rows, cut, work, model, sku)
-    residual = regression.fit(_rows(rows, cut, work, spent, sku), measured_s, plan)
-    return model | residual.to_arrays()
+    fits = attention_physics.fit_of(rows, cut)
+    constants, efficiency = attention_physics.fit(work, cut, fits, measured_s, sku)
+    # the residual learns from what physics misses of points that it was not fitted to
+    spent = attention_physics.cross_fitted(work, cut, fits, measured_s, sku)
+    residual = regression.fit(_rows(rows, cut, work, spent, sku), measured_s, plan, limit=LIMIT)
+    return {"constants": constants, "efficiency": efficiency} | residual.to_arrays()
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:

@@ -14,6 +14,7 @@ from tilewise.server.memory import MemoryReport
 from tilewise.server.messages.enums import TRUSTS, WALLS, number
 from tilewise.server.messages.gpu import gpu_message, peak_message
 from tilewise.server.messages.question import workload_message
+from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
 
@@ -34,6 +35,20 @@ def report_message(
         summary=found.headline,
         database_version=version,
         diagnosis=diagnosis(diagnosed, calibration) if diagnosed else None,
+    )
+
+
+def table_message(
+    found: report.TableReport, gpu: Gpu, workload: Workload, name: str
+) -> advisor_service_pb2.PredictResponse:
+    """A report of a bare table, such as that of a traced module called `name`: no parameters, no memory, no sentence."""
+    return advisor_service_pb2.PredictResponse(
+        architecture=model_pb2.ModelSummary(name=name),
+        workload=workload_message(workload),
+        gpu=gpu_message(gpu),
+        step=step(found.step, found.calibration),
+        layers=[layer(each, found.step, found.calibration) for each in found.layers],
+        operators=[operator(each, found.calibration) for each in found.operators],
     )
 
 
@@ -63,7 +78,7 @@ def step(found: report.Step, calibration: str) -> report_pb2.Step:
         peak=peak_message(found.peak),
         model_flops=found.flops["causal"],
         full_attention_flops=found.flops["full"],
-        palm_flops=found.flops["palm"],
+        palm_flops=found.flops.get("palm", 0.0),
         executed_flops=found.executed_flops,
         traffic_bytes=found.memory_bytes,
         busy_s=found.busy.time_s,

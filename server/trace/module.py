@@ -58,7 +58,7 @@ def record(module: torch.nn.Module, *inputs: Any, train: bool = True, **named: A
             empty = {name: _on_meta(tensor) for name, tensor in state.items()}
             given, keywords = tree_map(_on_meta, (inputs, named))
             torch.func.functional_call(step, empty, (recorder, train, given, keywords))
-        except (RuntimeError, NotImplementedError) as error:
+        except (RuntimeError, ValueError) as error:  # torch's refusals; NotImplementedError is a RuntimeError
             message = f"{type(module).__name__} cannot be traced on the meta device: {str(error).splitlines()[0]}"
             raise InvalidInput(message, reason="CANNOT_TRACE", field="module") from error
     return recorder.calls

@@ -54,7 +54,7 @@ def operator(call: Call) -> str:
         return "fill"
     if call.base in rules["copy"]["names"]:
         return _copy(call)
-    if call.pointwise:
+    if call.pointwise or call.base in rules["elementwise"]["names"]:
         return _elementwise(call)
     if call.reduces or call.base in ("sum", "mean", "amax", "amin", "prod"):
         return "reduce" if _reduces_rows(call) else "reduce_columns"
@@ -109,7 +109,7 @@ def _sparse_read(call: Call, read: float) -> float:
     if call.base == "copy":
         return float(call.arguments["src"].size_bytes)
     whole = call.arguments["self"]
-    return read - whole.size_bytes + whole.itemsize * whole.shape[0]
+    return float(read - whole.size_bytes + whole.itemsize * whole.shape[0])
 
 
 def _matrix_of(op: str, call: Call) -> tuple[int, int]:

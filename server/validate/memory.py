@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.kernels import memory, memory_kernels
 from tilewise.hwdb.precision import NAMES
-from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.sequences import Operands
 from tilewise.server.validate import rules
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
 
+POINT_NUMBERS = ("rows", "cols", "inner", "sets", "bytes_read", "bytes_written")
 WIDTH = 2  # bytes of an element of bf16
 MIB = 2**20
 
@@ -64,15 +67,28 @@ def _extent(case: str, text: str) -> tuple[float, float]:
 
 
 def ask_traffic(sheet: Sheet, found: list[str]) -> Asked:
-    """[traffic]: a calibration's own points, with the bytes they move."""
-    op = sheet.text("op")
-    rules.explain(found, ~np.isin(op, list(OP_CODES)), "operator not known here")
+    """[traffic]: a calibration's own points, with the kernels and the bytes that the memory model sees in them."""
+    op, family = sheet.text("op"), Path(sheet.name).stem
+    for pair in sorted(set(zip(op.tolist(), sheet.text("variant").tolist(), strict=True))):
+        if not _known(family, *pair):
+            rules.explain(
+                found, (op == pair[0]) & (sheet.text("variant") == pair[1]), f"no kernel {'/'.join(pair)} here"
+            )
     rows = rules.usable(found)
-    read, written = sheet.number("bytes_read"), sheet.number("bytes_written")
-    parts = [_moved(rows[op[rows] == name], name, sheet, read, written) for name in sorted(set(op[rows].tolist()))]
-    return _asked(
-        sheet, found, parts, np.char.add(np.char.add(op, " "), sheet.text("variant")), sheet.text("precision")
-    )
+    columns: dict[str, Any] = {name: sheet.number(name, 0)[rows] for name in POINT_NUMBERS}
+    columns |= {name: sheet.text(name)[rows] for name in ("op", "variant", "precision", "residency")}
+    parts = [(memory.table({family: columns}), rows)] if len(rows) else []
+    kinds = np.char.add(np.char.add(op, " "), sheet.text("variant"))
+    return _asked(sheet, found, parts, kinds, sheet.text("precision"))
+
+
+def _known(family: str, op: str, variant: str) -> bool:
+    """Whether tables have a name for a measured kernel."""
+    try:
+        kernel_codes(memory_kernels.kernel_of(family, op, variant))
+    except KeyError:
+        return False
+    return True
 
 
 def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:

@@ -127,9 +127,12 @@ def _of_depth(text: str, layers: int) -> str:
         raw = json.loads(text)
     except ValueError:
         return text  # not JSON: the reader says what it thinks of it
-    for level in (raw, raw.get("text_config")) if isinstance(raw, dict) else ():
+    levels = (raw, raw.get("text_config")) if isinstance(raw, dict) else ()
+    for level in levels:
+        if not isinstance(level, dict):
+            continue
         for key in facts()["depth"]["lists"]:
-            listed = level.get(key) if isinstance(level, dict) else None
+            listed = level.get(key)
             if isinstance(listed, list | str) and 0 < len(listed) != layers:
                 level[key] = (listed * -(-layers // len(listed)))[:layers]
     return json.dumps(raw)

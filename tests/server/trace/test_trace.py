@@ -1,5 +1,10 @@
 """Any torch module as an OperatorTable: every operator placed, nothing dropped."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -148,6 +153,25 @@ def test_a_frozen_module_is_traced_forward_only() -> None:
     with pytest.raises(InvalidInput, match="train=False"):
         trace(module, torch.zeros(2, 8))
     assert len(trace(module, torch.zeros(2, 8), train=False)) == 1
+
+
+def test_the_example_of_the_documentation_runs() -> None:
+    page = Path(__file__).resolve().parents[3] / "docs" / "trace.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    done = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, check=True)
+    assert "TFLOP" in done.stdout and "without a model of their own: none" in done.stdout
+
+
+def test_a_traced_module_has_pictures_and_text_like_a_config() -> None:
+    pytest.importorskip("matplotlib")
+    from tilewise.client.render.html import page
+    from tilewise.client.render.report import report as text
+    from tilewise.server.messages.report import table_message
+
+    gpu = Database.packaged().gpu("h100-sxm5-80gb")
+    work = Workload(phase="train", batch=2, sequence=64, precision="fp32")
+    answer = table_message(predict_table(gpu, encoder(), work), gpu, work, "encoder")
+    assert text(answer).startswith("encoder on NVIDIA H100 SXM5 80 GB") and "linear1" in page([answer])
 
 
 def test_a_traced_table_is_predicted_like_any_other() -> None:

@@ -131,6 +131,16 @@ def test_a_mib_is_one_operand_of_so_many_bytes() -> None:
     assert (moved / 2**22).tolist() == [2, 3, 1, 1]
 
 
+def test_points_of_a_calibration_are_asked_by_their_kernels_names() -> None:
+    header = "op,variant,precision,rows,cols,inner,count,bytes_read,bytes_written,residency,sets,state,time_us\n"
+    found = validate(
+        header + "activation,gelu,bf16,512,4096,0,0,4194304,4194304,reused,4,burst,9\nmagic,x,bf16,1,1,0,0,1,1,warm,1,burst,9\n",
+        "pointwise.csv", GPU, {}.get,
+    ).outcome  # fmt: skip
+    assert found.quantities[0].judged.tolist() == [True, False]
+    assert found.reasons.tolist() == ["", "no kernel magic/x here"]
+
+
 def test_two_machines_count_as_their_mean_and_one_alone_for_itself() -> None:
     found = validated(ATTENTION + "fwd,flash,1,32,8,128,512,512,1,10,14\nfwd,flash,1,32,8,128,512,512,1,,14\n")
     assert found.outcome.quantities[0].measured.tolist() == pytest.approx([12e-6, 14e-6])

@@ -189,8 +189,8 @@ class OperatorTable:
     bytes_read, bytes_written: compulsory device-memory traffic of one execution, bytes
     special:      exp/tanh/rsqrt evaluations of one execution
     GEMM:         y[m,n] = x[m,k] w[n,k]^T, `groups` of them (batched); layout of Layout; output_bytes per element of y
-    GROUPED_GEMM: m is the total number of rows over all groups, groups the experts hit (may be fractional: expected);
-                  of a weight gradient k is. skew: the groups' sizes fall as rank^-skew (0: all alike)
+    GROUPED_GEMM: m is the total number of rows over all groups, groups the experts
+                  whose matrix is loaded (may be fractional: expected); of a weight gradient k is the total. skew: the groups' sizes fall as rank^-skew (0: all alike)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
                   window (0: none), phase of Phase, variant of VARIANTS
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);

@@ -72,31 +72,32 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
 def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
     """Up and down with the activation between; transformers 5 holds an expert's gate and up as one matrix."""
     hit = distinct_experts(moe.count, moe.top_k, routing.tokens)
+    loaded = hit if plan.fused else moe.count  # torch's eager kernel loads the matrix of every expert, hit or not
     *first, down = [(linear.name, *shard(linear, plan.tp)) for linear in moe.expert]
     if moe.gated and len(first) == 2:
         first = [("gate_up_proj", first[0][1], first[0][2] + first[1][2])]
     for name, inputs, outputs in first:
-        _grouped(e, plan, name, routing.routed, outputs, inputs, hit, moe.count)
+        _grouped(e, plan, name, routing.routed, outputs, inputs, loaded, moe.count)
     width = moe.width // plan.tp
     activate(e, plan, moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
     if plan.train and e.keep and not plan.selective:
         e.save(routing.routed * width * plan.width)  # the input of the down-projection
-    _grouped(e, plan, down[0], routing.routed, down[2], down[1], hit, moe.count)
+    _grouped(e, plan, down[0], routing.routed, down[2], down[1], loaded, moe.count)
 
 
 def _grouped(
-    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, hit: Number, experts: Number
+    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, loaded: Number, experts: Number
 ) -> None:
     """A grouped GEMM and its gradients; eager transformers masks every product for expert parallelism."""
     shape = {"precision": plan.linear, "widths": (plan.inner, plan.weight, float(plan.width))}
-    e.grouped_gemm(name, rows, n, k, hit, direction=e.forward, **shape)  # type: ignore[arg-type]
+    e.grouped_gemm(name, rows, n, k, loaded, direction=e.forward, **shape)  # type: ignore[arg-type]
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
     if plan.train and e.keep:
         e.gradient(experts * n * k * plan.width, rows * (2 * n + k) * plan.width)
         back = {**shape, "direction": "backward"}
         e.grouped_gemm(name, n, k, rows, experts, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
-        e.grouped_gemm(name, rows, k, n, hit, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
+        e.grouped_gemm(name, rows, k, n, loaded, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
         if not plan.fused:
             _mask(e, plan, rows, n, "backward")
 

@@ -58,7 +58,28 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
     shape["variant"] = np.array([VARIANT_CODES[name] for name in columns["backend"].tolist()], np.int64)
     shape["kind"] = np.full(length, int(Kind.ATTENTION))
     shape["precision"] = np.full(length, int(Precision.BF16))
-    return table_from_columns([Label(name="attention", layer="", part="attention")], 1, length, shape)
+    shape["shape"] = np.arange(length)
+    return table_from_columns(
+        [Label(name="attention", layer="", part="attention")], length, length, {**shape, **_work(shape)}
+    )
+
+
+def _work(shape: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """FLOPs and compulsory bytes of points, as server/operators counts them: two products, five backward."""
+    queries, keys = shape["seq_q"].astype(float), shape["seq_kv"].astype(float)
+    reach = np.where(shape["window"] > 0, np.minimum(shape["window"], keys), keys)
+    pairs = queries * np.where((shape["causal"] > 0) & (shape["window"] == 0), reach / 2, reach)
+    widths = (shape["head_dim"] + shape["head_dim_v"]) * shape["batch"]
+    forward = 2.0 * pairs * widths * shape["heads"]
+    backward = shape["phase"] == int(Phase.BACKWARD)
+    read = 2.0 * widths * (queries * shape["heads"] / 2 + keys * shape["kv_heads"])
+    written = 2.0 * shape["batch"] * shape["head_dim_v"] * queries * shape["heads"]
+    return {
+        "flops": forward * np.where(backward, 2.0, 1.0),
+        "executed_flops": forward * np.where(backward, 2.5, 1.0),
+        "bytes_read": read * np.where(backward, 2.0, 1.0),
+        "bytes_written": written * np.where(backward, 3.0, 1.0),
+    }
 
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:

@@ -95,7 +95,9 @@ def _rows(table: OperatorTable, w: Work, constants: Floats, sku: Sku) -> regress
     columns += [(table.layout == layout) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
     gradient = table.layout == Layout.WEIGHT_GRADIENT
     cols, depth = np.maximum(table.n, 1), np.maximum(np.where(gradient, table.m, table.k), 1)
-    place = np.stack([np.clip(log(w.per_group), 0, 12), np.clip(log(cols), 8, 15), np.clip(log(depth), 8, 14)], 1) / CELL
+    place = (
+        np.stack([np.clip(log(w.per_group), 0, 12), np.clip(log(cols), 8, 15), np.clip(log(depth), 8, 14)], 1) / CELL
+    )
     return regression.Rows(base, np.stack(columns, 1).astype(np.float32), place, table.layout, table.layout)
 
 

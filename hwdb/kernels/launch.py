@@ -37,7 +37,8 @@ def fit(columns: Measurements) -> dict[str, Any]:
     calls = np.array([seconds for name, seconds in issue.items() if name != SILENT])
     gap = _range(np.array([queued[name] - node[name] for name in queued if name in node]))
     slow = np.concatenate([calls, recorded])
-    eager = [calls.min(), np.median(recorded) + SILENT_CALLS * issue[SILENT], slow.max()]
+    silent = SILENT_CALLS * issue[SILENT]
+    eager = [calls.min(), np.median(recorded) + silent, slow.max() + silent]
     compiled = [calls.min() / 2, calls.min(), float(np.median(calls))]
     per_node = _times(columns, "graph_launch", calls=1000).get("add_", 0.0) / 1000
     return {

@@ -158,7 +158,9 @@ def _times(
 ) -> Times:
     far = np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX
     refusal = np.where(far | ~known, 0, -1)
-    refusals = (f"OUT_OF_RANGE: {CELL * np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",)
+    refusals = (
+        f"OUT_OF_RANGE: {CELL * np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",
+    )
     refusals = refusals if refusal.max(initial=-1) >= 0 else ()
     time = np.where(refusal >= 0, np.nan, answer.time_s)
     spread = np.where(own, 1.0, STAND_IN)

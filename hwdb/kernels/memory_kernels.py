@@ -109,7 +109,10 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
             for wide in (0, 1):  # ints: a bool would be a mask
                 found = _find(name, bool(wide), known)
                 index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (name, bool(wide) and not same_when_wide(name))
+                own[op, variant, wide] = found >= 0 and kernels[found] == (
+                    name,
+                    bool(wide) and not same_when_wide(name),
+                )
     return Catalogue(tuple(kernels), index, own)
 
 

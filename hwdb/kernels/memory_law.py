@@ -87,7 +87,9 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
         again = np.where(traits.picks, _picked_again(table, sku), again)
     shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
     walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
-    parts = np.minimum(2048 / 128 * sku.sm_count * 128 / cols, rows / 64)  # blocks of 128 threads, 4 rows by 128 columns
+    parts = np.minimum(
+        2048 / 128 * sku.sm_count * 128 / cols, rows / 64
+    )  # blocks of 128 threads, 4 rows by 128 columns
     walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
     path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
     path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
@@ -95,7 +97,9 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
     units = np.minimum(rows, traits.rows_at_most)
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
-    return Work(rows, cols, read, written, missed, reads_missed, again, units, walk, path, L2_OVER_HBM * sku.hbm_bytes_per_s)
+    return Work(
+        rows, cols, read, written, missed, reads_missed, again, units, walk, path, L2_OVER_HBM * sku.hbm_bytes_per_s
+    )
 
 
 def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
@@ -134,7 +138,9 @@ def walls(constants: Floats, w: Work) -> Walls:
         floor_s=floor + 0.0 * both,
         latency_s=column * w.walk,
         chip_s=both / chip,
-        memory_s=(w.missed + again * w.again) / memory + (both - w.missed) / w.l2_bytes_per_s + MISS_S * w.missed / both,
+        memory_s=(w.missed + again * w.again) / memory
+        + (both - w.missed) / w.l2_bytes_per_s
+        + MISS_S * w.missed / both,
         rows_s=w.units * row,
     )
 

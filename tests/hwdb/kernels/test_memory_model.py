@@ -77,7 +77,9 @@ def one(kernel: str, rows: float, cols: float, read: float, written: float, **mo
         "kind": int(Kind.MEMORY), "op": op, "variant": variant, "precision": int(Precision.BF16), "rows": rows,
         "cols": cols, "bytes_read": read, "bytes_written": written,
     } | more  # fmt: skip
-    return table_from_columns([Label(name="x", layer="", part="")], 1, 1, {k: np.array([v]) for k, v in columns.items()})
+    return table_from_columns(
+        [Label(name="x", layer="", part="")], 1, 1, {k: np.array([v]) for k, v in columns.items()}
+    )
 
 
 def predict(table: OperatorTable) -> Times:
@@ -99,7 +101,11 @@ def test_most_points_lie_within_their_interval() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from(["add", "mul", "cast", "softmax", "rmsnorm"]), st.integers(6, 14), st.sampled_from([512, 2048, 4096]))
+@given(
+    st.sampled_from(["add", "mul", "cast", "softmax", "rmsnorm"]),
+    st.integers(6, 14),
+    st.sampled_from([512, 2048, 4096]),
+)
 def test_twice_the_rows_are_never_faster_beyond_the_noise(kernel: str, log_rows: int, cols: int) -> None:
     rows = 2**log_rows
     small = predict(one(kernel, rows, cols, 4.0 * rows * cols, 2.0 * rows * cols))
@@ -137,7 +143,7 @@ def test_every_rule_names_kernels_that_tables_know() -> None:
     named = [*rules["same"].values(), *rules["stand_in"].keys(), *rules["stand_in"].values()]
     named += [name for members in rules["class"].values() for name in members]
     assert all(kernel_codes(name) for name in named)
-    assert set(rules["traits"]) == set(rules["class"]) and memory.CLASSES == len(rules["class"])
+    assert set(rules["traits"]) == set(rules["class"]) and len(rules["class"]) == memory.CLASSES
 
 
 def test_codes_of_ops_and_variants_are_unique() -> None:

@@ -48,12 +48,25 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
 
 def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number, size: Number) -> None:
     rows = table.rows // plan.tp if table.kind == "token" else table.rows
+    if plan.fused:
+        _fused_embedding_backward(e, plan, table, rows, tokens)
+        return
     whole = rows * table.width * plan.width
     sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
     kernels = SORTED_EMBEDDING if sorts else 2
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
     if sorts:
         e.save(8 * tokens)
+
+
+def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
+    """Inductor adds atomically into an fp32 table that it fills first and casts afterwards."""
+    wide, taken = 4 * rows * table.width, tokens * table.width
+    e.memory(table.name, "fill", rows, table.width, 0, wide, direction="backward", wide=True)
+    e.memory(
+        table.name, "scatter_add", tokens, table.width, taken * (plan.width + 4), 4 * taken, direction="backward"
+    )
+    e.memory(table.name, "cast", rows, table.width, wide, wide * plan.width / 4, direction="backward", wide=True)
 
 
 def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:
@@ -93,6 +106,9 @@ def tied(e: Emitter, plan: Plan, arch: Architecture) -> None:
     if arch.tied and arch.head is not None and plan.train:
         inputs, outputs = shard(arch.head, plan.tp)
         with e.scope(layer="lm_head", part="lm_head", count=1):
+            if plan.fused:  # the head's gradient is added by its GEMM onto a copy of the embedding's
+                size = outputs * inputs * plan.width
+                e.memory("tied_grad", "copy", outputs, inputs, size, size, direction="backward")
             accumulate(e, plan, outputs, inputs, name="tied_grad")
 
 

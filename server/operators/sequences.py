@@ -326,7 +326,8 @@ CROSS_ENTROPY = (
     ),
     Sequence(
         (_launch("cross_entropy.compiled", "ai", "rr", special=1, kernels=2),),
-        (_launch("pointwise", "arri", "a", special=1),),  # the row's maximum and sum were kept
+        # a gradient of zeros is filled first (the labels are shifted); the row's maximum and sum were kept
+        (_launch("fill", "", "a"), _launch("pointwise", "aarri", "a", special=1)),
         Operands.of("arr"),
     ),
 )

@@ -24,8 +24,19 @@ Configs = Callable[[str], str | None]
 
 
 def judge_steps(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> Outcome:
-    """[models]: GPU busy time and wall time of one call, at the clock of a short call; training without optimizer."""
-    reports = _reports(gpu, sheet, found, configs, {"optimizer": "none", "state": "burst"})
+    """[models]: GPU busy time and wall time of one call, without optimizer; long calls at the clock they settle at.
+
+    The referee calls a step `calls` times in a row; where that lasts longer than the power governor takes to act, the
+    step is asked as sustained (formats.toml, [run]).
+    """
+    short, steady = list(found), list(found)
+    reports = _reports(gpu, sheet, short, configs, {"optimizer": "none", "state": "burst"})
+    settled = _reports(gpu, sheet, steady, configs, {"optimizer": "none", "state": "sustained"})
+    run = facts()["run"]
+    for row, report in enumerate(reports):
+        if report and report.step.time and run["calls"] * report.step.time.time_s >= run["heavy_s"]:
+            reports[row], short[row] = settled[row], steady[row]
+    found[:] = short
     busy = [report.step.busy if report else None for report in reports]
     wall = [report.step.time if report else None for report in reports]
     launched = np.array([report.step.launches if report else np.nan for report in reports])

@@ -8,6 +8,7 @@ A model module is tilewise.hwdb.kernels.<name> with
     table(measurements: Mapping[str, Measurements]) -> OperatorTable
         one row a point, families in MEASURED's order; without it a model is fitted but not judged
     predict(table, model, sku, state) -> Times
+    group(table, row) -> str        under which name the card sums a row's error up (default: operator or number format)
 
 The held-out error goes through `predict`, as an answer does.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,7 @@ import numpy as np
 from tilewise.calibration.seal import settle
 from tilewise.hwdb.calibration import Calibration, Measurements, canonical
 from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OPS, OperatorTable
@@ -35,8 +37,16 @@ from tilewise.hwdb.times import State
 MODELS = ("gemm", "grouped_gemm", "attention", "memory", "collective", "launch", "power")
 
 
-def fit(calibration: Calibration, into: Path) -> Calibration:
-    """The calibration with models fitted anew, as a calibration of its own in `into`; the measurements are the same."""
+def fit(calibration: Calibration, into: Path, only: Sequence[str] = ()) -> Calibration:
+    """The calibration with models fitted anew, as a calibration of its own in `into`; the measurements are the same.
+
+    only: models to fit, the others stay as they are; empty: all. Raises InvalidInput for one that does not exist.
+    """
+    for name in only:
+        if name not in MODELS:
+            raise InvalidInput(
+                f"no model is called {name!r}; there are {', '.join(MODELS)}", reason="BAD_FAMILY", field="only"
+            )
     if calibration.sku not in Database.packaged().skus():
         return calibration  # a rehearsal on a CPU: there is nothing to model
     sku = Database.packaged().sku(calibration.sku)
@@ -44,11 +54,15 @@ def fit(calibration: Calibration, into: Path) -> Calibration:
     with tempfile.TemporaryDirectory(dir=into) as name:
         draft = Path(name)
         shutil.copytree(calibration.folder, draft, dirs_exist_ok=True)
-        shutil.rmtree(draft / "models", ignore_errors=True)
-        (draft / "models").mkdir()
-        notes: dict[str, str] = {}
-        errors: list[dict[str, Any]] = []
-        for model in MODELS:
+        (draft / "models").mkdir(exist_ok=True)
+        wanted = [name for name in MODELS if not only or name in only]
+        notes: dict[str, str] = dict(calibration.card["models"])
+        errors: list[dict[str, Any]] = [
+            entry for entry in calibration.card["held_out"] if entry["family"] not in wanted
+        ]
+        for model in wanted:
+            for path in (draft / "models").glob(f"{model}.*"):
+                path.unlink()
             notes[model] = _fit_one(model, calibration, sku, draft, errors)
         card = {**calibration.card, "models": notes, "held_out": errors}
         (draft / "card.json").write_bytes(canonical(card))
@@ -108,7 +122,8 @@ def _errors(
     answered = np.isfinite(times.time_s)
     ratio = times.time_s / measured
     covered = (times.low_s <= measured) & (measured <= times.high_s)
-    groups = np.array([_group(table, row) for row in range(len(table))])
+    name_of = getattr(module, "group", _group)
+    groups = np.array([name_of(table, row) for row in range(len(table))])
     found = []
     for group in ("all", *sorted(set(groups))):
         rows = answered & ((groups == group) | (group == "all"))

@@ -13,7 +13,7 @@ from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak, Sku
-from tilewise.hwdb.table import Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
@@ -66,14 +66,13 @@ class Gpu:
         models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
         return {kind: model for kind, model in models.items() if model}
 
-    def power(self, table: OperatorTable, times: Times, state: State = State.BURST) -> float | None:
-        """Mean power in watts while the rows of a step run; None where no calibration has a model of it."""
+    def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
+        """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.
+
+        table, times: of one shape, as `predict` answered; idle_s: seconds in which no kernel runs
+        """
         model = self.calibration.model("power") if self.calibration is not None else None
-        if not model:
-            return None
-        kernel = import_module("tilewise.hwdb.kernels.power")
-        watts: float = kernel.watts(table, times, model, self.sku, state)
-        return watts
+        return power.energy(table, times, model, self.sku, idle_s) if model else None
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""

@@ -23,7 +23,7 @@ from tilewise.server.operators.conventions import by_shape, causal_flops, full_f
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
-from tilewise.server.report import Interval, Layer, Report, Step, StepTable, TableReport
+from tilewise.server.report import Energy, Interval, Layer, Report, Step, StepTable, TableReport
 from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
 
@@ -209,8 +209,8 @@ def _step(
         _check_utilisation(np.array([flops["causal"] / rate]), peak)
     walls = tuple(float(wall[0]) for wall in _walls(table, times, sums))
     distances = times.distance[~np.isnan(times.distance)]
-    watts = gpu.power(table, times, workload.clock) if known else None
-    energy = None if watts is None else watts * time
+    joules = gpu.energy(table, times, _idle(sums)) if known else None
+    energy = None if joules is None else Energy(*joules.tolist())
     return Step(
         time=Interval(time, float(sums.low_s[0]), float(sums.high_s[0])) if known else None,
         busy=Interval(float(sums.busy_s[0]), float(sums.busy_low_s[0]), float(sums.busy_high_s[0])),
@@ -231,8 +231,8 @@ def _step(
         walls=walls,
         losses=tuple(np.sum([part.losses for part in parts], axis=0).tolist()),
         regime=regime(walls),
-        energy_j=energy,
-        flops_per_j=flops["causal"] / energy if energy else None,
+        energy=energy,
+        flops_per_j=flops["causal"] / energy.energy_j if energy else None,
         padding_s=float(by_shape(table, times.padding_s)[0]),
         wave_s=float(by_shape(table, times.wave_s)[0]),
         alignment_s=float(by_shape(table, times.alignment_s)[0]),

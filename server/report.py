@@ -31,6 +31,15 @@ class Interval:
     high_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Energy:
+    """Joules with the bounds of their 90 % interval."""
+
+    low_j: float
+    energy_j: float
+    high_j: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """One training step, prefill or decoded token on one GPU.
@@ -44,7 +53,7 @@ class Step:
     wall, walls:     the largest wall, and seconds by wall (index: Wall), adding up to the step's time
     losses:          seconds by cause (index: losses.CAUSES), adding up to the step's time
     regime:          "compute", "bandwidth", "overhead" or "communication"
-    energy_j, flops_per_j: of one GPU in one step, and model FLOPs a joule; None without a power model
+    energy, flops_per_j: of one GPU in one step, and model FLOPs a joule; None without a power model
     """
 
     time: Interval | None
@@ -66,7 +75,7 @@ class Step:
     walls: tuple[float, ...]
     losses: tuple[float, ...]
     regime: str
-    energy_j: float | None
+    energy: Energy | None
     flops_per_j: float | None
     padding_s: float
     wave_s: float

@@ -124,12 +124,14 @@ def finish(folders: tuple[Path, ...], output: Path | None, fit_models: bool) -> 
 @calibrate.command()
 @click.argument("folder", type=FOLDER)
 @option("-o", "--output", type=FOLDER, help="Where the new calibration goes; unset: beside the old one.")
-def fit(folder: Path, output: Path | None) -> None:
+@option("--only", default="", metavar="MODEL[,...]", help="Fit these models; the others stay as they are.")
+def fit(folder: Path, output: Path | None, only: str) -> None:
     """Fit the models of calibration FOLDER anew: the same measurements, a new id."""
     from tilewise.calibration.fit import fit
     from tilewise.hwdb.calibration import Calibration
 
-    click.echo(str(fit(Calibration.open(folder), output or folder.parent).folder))
+    some = tuple(name for name in only.split(",") if name)
+    click.echo(str(fit(Calibration.open(folder), output or folder.parent, some).folder))
 
 
 @calibrate.command()

@@ -81,7 +81,10 @@ def figures(answer: PredictResponse) -> str:
             *shown,
         ]
         if step.HasField("energy_j"):
-            shown.append(("energy", si(step.energy_j, "J"), si(step.flops_per_j, "FLOP/J")))
+            bounds = f"{si(step.energy_low_j, 'J')} to {si(step.energy_high_j, 'J')}"
+            shown.append(
+                ("energy", si(step.energy_j, "J"), f"90 % interval {bounds}; {si(step.flops_per_j, 'FLOP/J')}")
+            )
     items = (
         f"<div><dt>{name}</dt><dd>{escape(value)}<small>{escape(more)}</small></dd></div>"
         for name, value, more in shown

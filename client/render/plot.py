@@ -109,7 +109,7 @@ def draw_roofline(figure: Any, answer: PredictResponse) -> None:
         places = {at: place(row, multiplies) for at, row in rows}
         for at, row in rows:
             _mark(axis, at, row, places[at], colours.get(row.part, "#000000"))
-        _numbers(axis, [(named[at], places[at]) for at, _ in rows if at in named])
+        _numbers(axis, [(named[at], places[at], area(row)) for at, row in rows if at in named])
         (_roofs if multiplies else _bandwidth)(axis, answer, list(places.values()))
     _legends(names, answer, colours)
     _largest(names, [(number, answer.operators[at]) for at, number in named.items()])
@@ -117,6 +117,11 @@ def draw_roofline(figure: Any, answer: PredictResponse) -> None:
 
 def by_time(item: tuple[int, Operator]) -> float:
     return -item[1].total_s
+
+
+def area(row: Operator) -> float:
+    """Square points of an operator's mark."""
+    return 16 + 900 * row.share
 
 
 def place(row: Operator, multiplies: bool) -> tuple[float, float]:
@@ -129,28 +134,30 @@ def place(row: Operator, multiplies: bool) -> tuple[float, float]:
 
 def _mark(axis: Any, at: int, row: Operator, where: tuple[float, float], colour: str) -> None:
     axis.scatter(
-        *([value] for value in where), s=16 + 900 * row.share, marker=MARKERS.get(row.direction, "o"), color=colour,
+        *([value] for value in where), s=area(row), marker=MARKERS.get(row.direction, "o"), color=colour,
         alpha=0.75, edgecolor="white", linewidth=0.6, gid=f"operator-{at}", zorder=3,
     )  # fmt: skip
 
 
-def _numbers(axis: Any, numbered: Sequence[tuple[int, tuple[float, float]]]) -> None:
+def _numbers(axis: Any, numbered: Sequence[tuple[int, tuple[float, float], float]]) -> None:
     """Numbers beside their marks; marks that lie on one another share a line."""
     from matplotlib.patheffects import withStroke
 
-    groups: list[tuple[list[int], tuple[float, float]]] = []
-    for number, where in numbered:
+    groups: list[tuple[list[int], tuple[float, float], float]] = []  # the first one's mark is the largest
+    for number, where, size in sorted(numbered):
         near = (
-            numbers for numbers, other in groups if all(0.8 < a / b < 1.25 for a, b in zip(where, other, strict=True))
+            numbers
+            for numbers, other, _ in groups
+            if all(0.8 < a / b < 1.25 for a, b in zip(where, other, strict=True))
         )
         found = next(near, None)
         if found is None:
-            groups.append(([number], where))
+            groups.append(([number], where, size))
         else:
             found.append(number)
-    for numbers, where in groups:
+    for numbers, where, size in groups:
         axis.annotate(
-            " ".join(map(str, sorted(numbers))), where, xytext=(-9, -1), textcoords="offset points", ha="right",
+            " ".join(map(str, numbers)), where, xytext=(-4 - size**0.5 / 2, -1), textcoords="offset points", ha="right",
             va="center", fontsize=9.5, fontweight="bold", zorder=4,
             path_effects=[withStroke(linewidth=3, foreground="white")],
         )  # fmt: skip
@@ -248,7 +255,7 @@ def draw_layers(figure: Any, answer: PredictResponse) -> None:
     axis.spines[["top", "right"]].set_visible(False)
     axis.margins(x=0.14)
     axis.set_xlim(left=0)
-    axis.legend(loc="lower right", fontsize=8.5, frameon=False, title="where the time goes, of the whole step")
+    figure.legend(loc="outside right lower", fontsize=8.5, frameon=False, title="where the time goes, of the step")
 
 
 def _in_order(layer: Layer, causes: Sequence[str]) -> Iterator[tuple[str, float]]:

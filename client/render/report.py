@@ -71,7 +71,8 @@ def step_lines(answer: PredictResponse) -> str:
         "walls     " + ", ".join(f"{wall(each.wall)} {percent(each.share)}" for each in step.walls),
     ]
     if step.HasField("energy_j"):
-        lines.append(f"energy    {si(step.energy_j, 'J')} a step and GPU, {si(step.flops_per_j, 'FLOP/J')}")
+        bounds = f"{si(step.energy_low_j, 'J')} to {si(step.energy_high_j, 'J')}"
+        lines.append(f"energy    {si(step.energy_j, 'J')} a step and GPU ({bounds}), {si(step.flops_per_j, 'FLOP/J')}")
     if answer.workload.phase == Phase.PHASE_TRAIN:
         counted = f"{percent(step.hfu)} with recompute and padding (HFU)"
         if step.HasField("palm_mfu"):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
-from tilewise.hwdb.kernels import attention_physics, mlp, regression
+from tilewise.hwdb.kernels import attention_physics, mlp, regression, roofline
 from tilewise.hwdb.kernels.attention_kernels import (
     CUDNN,
     FLASH,
@@ -23,7 +23,8 @@ from tilewise.hwdb.kernels.attention_kernels import (
     facts,
     grid,
 )
-from tilewise.hwdb.kernels.attention_physics import BACKWARD, Walls, Work
+from tilewise.hwdb.kernels.attention_physics import Walls, Work
+from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import (
@@ -37,10 +38,11 @@ from tilewise.hwdb.table import (
     Phase,
     table_from_columns,
 )
-from tilewise.hwdb.times import State, Times, Trust, Wall
+from tilewise.hwdb.times import State, Times, Trust, Wall, merge
 
 MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
+CHUNK = 8192  # rows at a time: the working set stays in the cache
 WAVES_MAX, TILES_MAX = 16.0, 64.0  # beyond as many waves, or tiles of a block, time is linear
 NARROWEST = 64  # head widths below were not measured
 LIMIT = 0.3  # the residual's largest factor, log
@@ -56,7 +58,28 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
     shape["variant"] = np.array([VARIANT_CODES[name] for name in columns["backend"].tolist()], np.int64)
     shape["kind"] = np.full(length, int(Kind.ATTENTION))
     shape["precision"] = np.full(length, int(Precision.BF16))
-    return table_from_columns([Label(name="attention", layer="", part="attention")], 1, length, shape)
+    shape["shape"] = np.arange(length)
+    return table_from_columns(
+        [Label(name="attention", layer="", part="attention")], length, length, {**shape, **_work(shape)}
+    )
+
+
+def _work(shape: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """FLOPs and compulsory bytes of points, as server/operators counts them: two products, five backward."""
+    queries, keys = shape["seq_q"].astype(float), shape["seq_kv"].astype(float)
+    reach = np.where(shape["window"] > 0, np.minimum(shape["window"], keys), keys)
+    pairs = queries * np.where((shape["causal"] > 0) & (shape["window"] == 0), reach / 2, reach)
+    widths = (shape["head_dim"] + shape["head_dim_v"]) * shape["batch"]
+    forward = 2.0 * pairs * widths * shape["heads"]
+    backward = shape["phase"] == int(Phase.BACKWARD)
+    read = 2.0 * widths * (queries * shape["heads"] / 2 + keys * shape["kv_heads"])
+    written = 2.0 * shape["batch"] * shape["head_dim_v"] * queries * shape["heads"]
+    return {
+        "flops": forward * np.where(backward, 2.0, 1.0),
+        "executed_flops": forward * np.where(backward, 2.5, 1.0),
+        "bytes_read": read * np.where(backward, 2.0, 1.0),
+        "bytes_written": written * np.where(backward, 3.0, 1.0),
+    }
 
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
@@ -69,27 +92,62 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
 def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN) -> dict[str, Any]:
     """The model of points with columns of a measurement file."""
     rows = table({"attention": columns})
-    measured_s = columns["time_us"] * 1e-6
+    took_s = measured_s({"attention": columns})
     cut = grid(rows, backend(rows), sku.sm_count)
     work = attention_physics.work(rows, cut, sku)
     fits = attention_physics.fit_of(rows, cut)
-    constants, efficiency = attention_physics.fit(work, cut, fits, measured_s, sku)
+    constants, efficiency = attention_physics.fit(work, cut, fits, took_s, sku)
     # the residual learns from what physics misses of points that it was not fitted to
-    spent = attention_physics.cross_fitted(work, cut, fits, measured_s, sku)
-    residual = regression.fit(_rows(rows, cut, work, spent, sku), measured_s, plan, limit=LIMIT)
+    spent = attention_physics.cross_fitted(work, cut, fits, took_s, sku)
+    residual = regression.fit(_rows(rows, cut, work, spent, sku), took_s, plan, nets=2, limit=LIMIT)
     return {"constants": constants, "efficiency": efficiency} | residual.to_arrays()
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    """Times of attention rows; `state` does not matter yet: the power model scales what follows the clock."""
+    """Burst times of attention rows; hwdb.kernels.power turns them into sustained ones.
+
+    MLA's absorbed decode runs on none of the measured kernels: the roofline answers.
+    """
+    latent = (table.phase == Phase.DECODE) & (table.variant == 0) & (table.head_dim > facts()["flash"]["widest"])
+    if not latent.any():
+        return _chunks(table, model, sku)
+    rest, other = np.flatnonzero(~latent), np.flatnonzero(latent)
+    parts = [(rest, _chunks(table.select(rest), model, sku))] if len(rest) else []
+    return merge(len(table), [*parts, (other, roofline.predict(table.select(other), {}, sku, state))])
+
+
+def _chunks(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
+    if len(table) <= CHUNK:
+        return _measured(table, model, sku)
+    pieces = np.split(np.arange(len(table)), range(CHUNK, len(table), CHUNK))
+    return merge(len(table), [(piece, _measured(table.select(piece), model, sku)) for piece in pieces])
+
+
+def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
     backends = backend(table)
     cut = grid(table, backends, sku.sm_count)
     work = attention_physics.work(table, cut, sku)
     spent = _walls(table, cut, work, model, sku)
-    answer = regression.Regression.from_arrays(model).predict(_rows(table, cut, work, spent, sku))
+    answer = RESIDUAL(model).predict(_rows(table, cut, work, spent, sku))
     distance = answer.distance + np.maximum(np.log2(NARROWEST / np.maximum(table.head_dim, 1)), 0)
     refusal, refusals = _refuse(table, backends, distance)
     return _times(cut, spent, answer, distance, refusal, refusals, sku.sm_count)
+
+
+RESIDUAL = Opened(regression.Regression.from_arrays)
+
+
+def measured_s(measurements: Mapping[str, Measurements]) -> Floats:
+    """Times of measured points as a graph on the default stream has them (regression.NODE_GAP_S)."""
+    columns = measurements["attention"]
+    nodes = np.array([name.count("|") + 1 for name in columns["kernel"].tolist()])
+    found: Floats = columns["time_us"] * 1e-6 + regression.NODE_GAP_S * nodes
+    return found
+
+
+def group(table: OperatorTable, row: int) -> str:
+    """Under which name the card sums a row's error up."""
+    return f"{Phase(int(table.phase[row])).name.lower()} {VARIANTS[table.variant[row]]}"
 
 
 def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any], sku: Sku) -> Walls:
@@ -99,7 +157,7 @@ def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any]
 
 def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> regression.Rows:
     """Rows for the residual: place in waves and tiles of a block; group and family phase x backend."""
-    flash = np.isin(cut.kernel, FLASH_KERNELS)
+    flash = IS_FLASH[cut.kernel]
     filled = np.log2(np.minimum(cut.blocks / sku.sm_count, WAVES_MAX))
     along = np.log2(np.minimum(cut.longest * cut.splits, TILES_MAX))
     group = table.phase * 2 + flash
@@ -108,7 +166,7 @@ def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -
     )
 
 
-FLASH_KERNELS = np.array([code for code, name in enumerate(KERNELS) if name.startswith("flash")])
+IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
 
 
 def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> NDArray[np.float32]:
@@ -130,11 +188,11 @@ def _refuse(table: OperatorTable, backends: Ints, distance: Floats) -> tuple[Int
     """Index of each row's refusal into the texts, -1 where there is none."""
     texts: dict[str, int] = {}
     refusal = np.full(len(table), -1, np.int64)
-    valid = (backends == FLASH) | (backends == CUDNN)
-    takes = np.select([backends == FLASH, backends == CUDNN], [_takes(table, "flash"), _takes(table, "cudnn")], False)
-    measured = np.isin(table.precision, (Precision.BF16, Precision.FP16))
+    flash = backends == FLASH
+    takes = np.where(flash, _takes(table, "flash"), (backends == CUDNN) & _takes(table, "cudnn"))
+    measured = (table.precision == Precision.BF16) | (table.precision == Precision.FP16)
     near = distance <= regression.OCTAVES_MAX
-    for row in np.flatnonzero(~(valid & takes & measured & near)):
+    for row in np.flatnonzero(~(takes & measured & near)):
         text = _why(
             table, int(row), VARIANTS[backends[row]], bool(measured[row]), bool(takes[row]), float(distance[row])
         )
@@ -145,10 +203,12 @@ def _refuse(table: OperatorTable, backends: Ints, distance: Floats) -> tuple[Int
 def _takes(table: OperatorTable, name: str) -> NDArray[np.bool_]:
     """Whether a backend takes the heads; torch pads those of flash to a multiple of 8 beforehand."""
     rule = facts()[name]
-    wide = np.maximum(table.head_dim, table.head_dim_v) <= rule["widest"]
-    whole = (table.head_dim % rule["multiple"] == 0) & (table.head_dim_v % rule["multiple"] == 0)
-    same = table.head_dim == table.head_dim_v
-    return wide & (whole | rule["pads"]) & (same | ~np.bool_(rule["same_value_width"]))
+    takes: NDArray[np.bool_] = np.maximum(table.head_dim, table.head_dim_v) <= rule["widest"]
+    if not rule["pads"]:
+        takes &= (table.head_dim % rule["multiple"] == 0) & (table.head_dim_v % rule["multiple"] == 0)
+    if rule["same_value_width"]:
+        takes &= table.head_dim == table.head_dim_v
+    return takes
 
 
 def _why(table: OperatorTable, row: int, name: str, measured: bool, takes: bool, distance: float) -> str:
@@ -195,16 +255,14 @@ def _times(
     """The residual scales every part alike, so that the parts add up to the time."""
     scale = answer.time_s / spent.time_s
     parts = np.stack([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
-    margin = 1 + np.nan_to_num(np.maximum(distance - answer.distance, 0))
-    low, high = (
-        np.exp(margin * np.log(bound / answer.time_s)) * answer.time_s for bound in (answer.low_s, answer.high_s)
-    )
+    narrow = 1 + distance - answer.distance  # heads narrower than any measured: the interval grows likewise
+    factor = (answer.high_s / answer.time_s) ** narrow
     gone = refusal >= 0
     nothing = np.zeros(len(distance))
     return Times(
         time_s=np.where(gone, np.nan, answer.time_s),
-        low_s=np.where(gone, np.nan, low),
-        high_s=np.where(gone, np.nan, high),
+        low_s=np.where(gone, np.nan, answer.time_s / factor),
+        high_s=np.where(gone, np.nan, answer.time_s * factor),
         compute_s=spent.compute_s * scale,
         memory_s=spent.memory_s * scale,
         special_s=spent.special_s * scale,

@@ -22,6 +22,9 @@ Mask = NDArray[np.bool_]
 FLASH, CUDNN = VARIANT_CODES["flash"], VARIANT_CODES["cudnn"]
 KERNELS = ("flash_fwd", "flash_split", "flash_bwd", "cudnn_fwd", "cudnn_bwd", "cudnn_decode", "cudnn_short")
 CODES = {name: code for code, name in enumerate(KERNELS)}
+# by flash or not: backward; then flash's forward and its split one, or cuDNN's forward, decode and decode of few keys
+CHOICES = np.array([[CODES[f"cudnn_{n}"] for n in ("bwd", "fwd", "decode", "short")],
+                    [CODES[f"flash_{n}"] for n in ("bwd", "fwd", "split", "split")]])  # fmt: skip
 SPLITS_MAX = 128  # flash-attention 2's num_splits_heuristic, like the 0.8 and 0.85 below
 SHORT_KEYS = 128  # cuDNN takes another kernel up to as many cached keys
 SPLIT_KEYS = 512  # cuDNN does not split fewer keys
@@ -90,15 +93,7 @@ def grid(table: OperatorTable, backends: Ints, sms: int) -> Grid:
     some = np.flatnonzero(flash & ~backward)
     splits[some] = _flash_splits(queries[some], items[some], table.seq_kv[some], wide[some], sms)
     short = decode & (table.seq_kv <= SHORT_KEYS)
-    kernel = np.where(
-        flash,
-        np.select([backward, splits > 1], [CODES["flash_bwd"], CODES["flash_split"]], CODES["flash_fwd"]),
-        np.select(
-            [backward, short, decode],
-            [CODES["cudnn_bwd"], CODES["cudnn_short"], CODES["cudnn_decode"]],
-            CODES["cudnn_fwd"],
-        ),
-    )
+    kernel = CHOICES[flash.astype(int), np.where(backward, 0, np.where(flash, 1 + (splits > 1), 1 + decode + short))]
     width, outer, inner = (sizes[kernel, np.minimum(-(-wide // 8), 32)] for sizes in _tiles())
     rows, across = np.where(backward, table.seq_kv, queries), np.where(backward, queries, table.seq_kv)
     offset = np.where(backward | (packed > 1), 0, table.seq_kv - table.seq_q)

@@ -43,7 +43,7 @@ class Work:
                rates
     masked:    masked tiles of a block; ragged: columns end within a tile; local: every tile is masked (a window)
     wave:      blocks of the last wave that are missing, in waves; 0 under a causal mask, whose blocks differ
-    padded:    heads are narrower than the kernel
+    padded:    heads are narrower than the kernel, of which they fill `filled`
     bytes:     q, k, v, out once; helper_bytes: what the kernels before and after move
     helpers:   their number; partials: splits to be combined beyond the first, of heads 128 wide where the width counts
     """
@@ -57,6 +57,7 @@ class Work:
     causal: Mask
     wave: Floats
     padded: Mask
+    filled: Floats
     bytes: Floats
     helper_bytes: Floats
     helpers: Floats
@@ -81,7 +82,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     rate = float(sku.flops_per_clock["bf16"].value)
     value = np.where(table.head_dim == table.head_dim_v, grid.width, np.minimum(table.head_dim_v, grid.width))
     backward = BACKWARD[grid.kernel].astype(int)
-    area = grid.outer * grid.inner * 1.0
+    area = np.asarray(grid.outer * grid.inner, np.float64)
     widths = grid.width * KEY_PRODUCTS[backward] + value * VALUE_PRODUCTS[backward]
     decode = table.phase == Phase.DECODE
     local = (table.window > 0) & (
@@ -89,12 +90,12 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     )  # flash masks every tile even where the window just fits
     causal = (table.causal > 0) & (grid.splits == 1)
     filled = grid.blocks / sku.sm_count
-    queries = ELEMENT * table.batch * table.heads * table.seq_q
+    queries = np.asarray(ELEMENT * table.batch * table.heads * table.seq_q, np.float64)
     keys = ELEMENT * table.batch * table.kv_heads * np.where(local & (table.seq_q == 1), table.window, table.seq_kv)
     helper_bytes, helpers = _helpers(table, grid, queries)
     return Work(
         products=2 * area * widths / rate,
-        loads=ELEMENT * grid.inner * (grid.width + value) / LOAD_BYTES_PER_CLOCK,
+        loads=np.asarray(ELEMENT * grid.inner * (grid.width + value) / LOAD_BYTES_PER_CLOCK, np.float64),
         elements=area / sku.number("exp_per_clock_per_sm"),
         masked=np.where(causal & ~local, np.ceil(grid.outer / grid.inner), 0.0),
         ragged=(np.where(backward > 0, table.seq_q, table.seq_kv) % grid.inner > 0) & ~decode,
@@ -102,6 +103,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
         causal=causal,
         wave=np.where(causal & ~local, 0.0, np.ceil(filled) - filled),
         padded=table.head_dim != grid.width,
+        filled=(table.head_dim + table.head_dim_v) / (grid.width + value),
         bytes=(queries + keys) * (table.head_dim + table.head_dim_v),
         helper_bytes=helper_bytes,
         helpers=helpers,
@@ -141,21 +143,24 @@ def walls(w: Work, grid: Grid, constants: Floats, efficiency: Floats, sku: Sku) 
     longest = grid.longest + start
     even = (grid.steps + start * grid.blocks) / sku.sm_count
     unequal = np.maximum(longest - even * sku.sm_count / grid.blocks, 0)
-    later = (grid.blocks > sku.sm_count)
+    later = grid.blocks > sku.sm_count
     lack = c["causal_tail"] * unequal * later + c["wave"] * w.wave * longest
     busiest = np.maximum(even + lack, c["alone"] * longest)
     second = step / sku.clock_boost_hz
     compute = second * busiest
     memory = w.bytes / (c["bandwidth"] * sku.hbm_bytes_per_s)
     joined = (compute ** c["join"] + memory ** c["join"]) ** (1 / c["join"])
-    joined += c["exposed"] * memory * grid.blocks / grid.steps  # a block's first loads and its output overlap with little
+    joined += (
+        c["exposed"] * memory * grid.blocks / grid.steps
+    )  # a block's first loads and its output overlap with little
     cached = np.minimum(w.helper_bytes, HELPER_CACHE * sku.l2_bytes)  # written by the kernel before
     slower = np.where(w.padded, c["helper_padded"], 1.0)
     helpers = slower * (w.helper_bytes - cached * (1 - c["cached"])) / (c["helper_bandwidth"] * sku.hbm_bytes_per_s)
     launch = (c["floor_us"] + c["gap_us"] * w.helpers + c["combine_us"] * w.partials) * 1e-6
     special = compute * (1 - products / step)
     wave = second * np.maximum(busiest - even, 0) * joined / np.maximum(compute, memory) * (compute > memory)
-    padding = (compute - wave).clip(0) * (1 - grid.useful)
+    idle = products / step * (1 - grid.useful * w.filled) + (1 - products / step) * (1 - grid.useful)
+    padding = np.where(compute > memory, np.maximum(compute - wave, 0) * idle, 0.0)
     return Walls(launch + joined + helpers, compute, special, memory + helpers, launch, wave, padding)
 
 

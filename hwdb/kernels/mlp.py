@@ -36,10 +36,10 @@ class Mlp:
         return np.asarray(x @ self.weights[-1] + self.biases[-1], np.float32)
 
     def to_arrays(self, prefix: str) -> dict[str, Matrix]:
-        """Everything as named arrays, for an .npz file."""
+        """Everything as named arrays, for an .npz file; weights in half precision (an error of 0.05 % each)."""
         arrays = {f"{prefix}.mean": self.mean, f"{prefix}.scale": self.scale}
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            arrays[f"{prefix}.w{i}"], arrays[f"{prefix}.b{i}"] = weight, bias
+            arrays[f"{prefix}.w{i}"], arrays[f"{prefix}.b{i}"] = weight.astype(np.float16), bias
         return arrays
 
     @classmethod

@@ -91,7 +91,9 @@ def step(found: report.Step, calibration: str) -> report_pb2.Step:
         alignment_s=found.alignment_s,
         refusal=found.refusal,
         losses=losses(found.losses, sum(found.losses)) if found.time else (),
-        energy_j=found.energy_j,
+        energy_j=found.energy.energy_j if found.energy else None,
+        energy_low_j=found.energy.low_j if found.energy else None,
+        energy_high_j=found.energy.high_j if found.energy else None,
         flops_per_j=found.flops_per_j,
     )
 

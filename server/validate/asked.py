@@ -75,9 +75,10 @@ def joined(parts: Sequence[Part]) -> Part:
         columns["label"] = np.concatenate(
             [table.label + offset for (table, _), offset in zip(parts, offsets, strict=False)]
         )
-    columns["shape"] = np.zeros_like(columns["shape"])
     owner = np.concatenate([rows for _, rows in parts] or [np.zeros(0, np.int64)])
-    return table_from_columns(labels or (Label(name="", layer="", part=""),), 1, len(owner), columns), owner
+    columns["shape"] = owner  # rows ran one by one: each has a clock of its own under the power limit
+    shapes = int(owner.max(initial=0)) + 1
+    return table_from_columns(labels or (Label(name="", layer="", part=""),), shapes, len(owner), columns), owner
 
 
 def answers(gpu: Gpu, asked: Asked, state: State, wanted: NDArray[np.bool_]) -> Answers:

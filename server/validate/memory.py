@@ -42,17 +42,25 @@ def _kind(sheet: Sheet, found: list[str], name: str, entry: dict[str, Any]) -> P
 
 def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Floats) -> None:
     """The kernels of one call over rows x cols."""
-    residency = Residency[entry["residency"].upper()]
+    residency = np.full(len(rows), int(Residency.WARM)) if entry["residency"] == "warm" else _rotating(rows * cols)
     for launch in entry["launches"]:
         read, written = (
             Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written")
         )
         e.add(
             name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
-            precision=NAMES[launch.get("precision", "bf16")], residency=residency, rows=sizes(rows), cols=sizes(cols),
+            precision=NAMES[launch.get("precision", "bf16")], residency=sizes(residency), rows=sizes(rows), cols=sizes(cols),
             bytes_read=sizes(read + 0 * rows), bytes_written=sizes(written + 0 * rows),
             special=sizes(launch.get("special", 0) * rows * cols),
         )  # fmt: skip
+
+
+def _rotating(elements: Floats) -> Ints:
+    """Whether inputs that rotate are still in L2 when their turn comes again."""
+    rule = facts()["memory_rotation"]
+    sets = np.clip(np.floor(rule["bytes"] / (elements * rule["bytes_per_element"])), 1, rule["most"])
+    warm = (sets == 1) | ((sets + 1) * elements * WIDTH < memory.WARM_BYTES)
+    return np.where(warm, int(Residency.WARM), int(Residency.REUSED))
 
 
 def _extent(case: str, text: str) -> tuple[float, float]:

@@ -2,12 +2,16 @@
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Kind
 from tilewise.hwdb.times import Wall
 from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.diagnosis import Diagnosis, Remedy, diagnose
@@ -120,3 +124,24 @@ def test_signs_hold_the_figures_of_the_step(h100: Gpu) -> None:
     report, found = diagnosed(h100, Workload(phase="decode", batch=1, context=128), {"hidden_size": 256})
     assert found.regime == report.step.regime == "overhead"
     assert f"{report.step.launches:.0f} kernels" in found.signs[0]
+
+
+@dataclass(frozen=True)
+class PowerAlone:
+    """A calibration that holds a power model and nothing else; figures near those of an H100."""
+
+    id: str = "power-alone"
+
+    def model(self, family: str) -> Mapping[str, Any]:
+        figures = {"static_w": 150.0, "joule_per_byte": 60e-12, "joule_per_flop": [0.8e-12] * len(Precision)}
+        fit = {"sensitivity": [[0.0, 0.6]] * len(Kind), "clock_error": 0.02}
+        return {**figures, **fit} if family == "power" else {}
+
+
+def test_energy_needs_a_power_model_and_stays_within_the_power_limit(h100: Gpu) -> None:
+    assert predict(h100, small(), TRAIN).step.energy is None
+    step = predict(Gpu(h100.sku, PowerAlone()), small(), TRAIN).step
+    assert step.energy is not None and step.time is not None and step.flops_per_j is not None
+    assert step.energy.low_j < step.energy.energy_j < step.energy.high_j
+    assert 150 * step.time.time_s < step.energy.energy_j <= h100.sku.tdp_w * step.time.time_s
+    assert step.flops_per_j == pytest.approx(step.flops["causal"] / step.energy.energy_j)

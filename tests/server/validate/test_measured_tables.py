@@ -109,6 +109,12 @@ def test_many_attention_rows_are_one_table_in_which_each_knows_its_row() -> None
         assert found.table.seq_q[operator] == int(lines[row].split(",")[6])
 
 
+def test_every_row_is_a_shape_of_its_own_and_settles_at_its_own_clock() -> None:
+    found = asked("kind,case,time_us\nsilu_mul,32x768,10\ncopy,4,10\nsilu_mul,64x768,10\n", memory.ask)
+    assert found.table.shape.tolist() == found.owner.tolist()
+    assert sorted(found.owner.tolist()) == [0, 0, 1, 2, 2]
+
+
 def test_a_grouped_row_has_all_experts_hit() -> None:
     found = asked("experts,tokens_per_expert,n,k,time_us\n64,8,2048,1024,100\n", grouped.ask_experts)
     (row,) = range(len(found.table))

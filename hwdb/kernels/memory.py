@@ -22,7 +22,7 @@ MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "com
 SHORTEST_S = 5e-7  # a kernel shorter than this launched nothing: a copy that was none
 WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point was really warm
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
-PLAN = mlp.Training(hidden=(24, 24), epochs=150, batch=64, rate=4e-3, decay=2e-2)
+PLAN = mlp.Training(hidden=(20, 20), epochs=150, batch=64, rate=4e-3, decay=2e-2)
 # where time goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here
 CLASSES = 15  # of memory.toml
 FOLDS = 4
@@ -114,7 +114,7 @@ def _fit(p: Points, use: NDArray[np.bool_]) -> tuple[Floats, regression.Regressi
     constants = memory_law.fit(p.work[use], p.measured_s[use], p.kernel[use], p.kinds, by_row)
     parts = memory_law.walls(constants[p.kernel, p.work.path].T, p.work)
     rows = _rows(p.work, parts, p.kernel, p.kinds)
-    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, nets=2, limit=0.7), rows
+    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, nets=1, limit=0.7), rows
 
 
 def _unseen(p: Points) -> tuple[regression.Rows, Floats, Floats]:

@@ -54,6 +54,7 @@ class Traits:
     rows_in_flight: Floats
     sorted_beyond: Floats
     rows_at_most: Floats
+    one_kernel: NDArray[np.bool_]
     softmax_paths: NDArray[np.bool_]
     warp_walk: NDArray[np.bool_]
     splits: NDArray[np.bool_]

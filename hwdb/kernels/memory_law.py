@@ -1,13 +1,13 @@
 """The law of a memory-bound kernel: a floor, then the slowest of three walls, joined smoothly.
 
-time = floor + latency + sqrt(chip^2 + memory^2 + rows^2)
-latency: column x cols, twice where the row comes from device memory: a block walks through its row
+time = floor + latency + rows + sqrt(chip^2 + memory^2); in one kernel, rows under the root
+latency: column x cols: a block walks through its row
 chip:   all bytes over what the SMs move for this kernel, its index arithmetic included
 memory: the bytes that miss L2 over device memory, and those that hit over L2; a row kernel reads its rows again, from
         device memory where the rows in flight do not fit L2
 rows:   rows over the blocks that run at once (a block a row)
-A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, and a stream that ends in
-a part of a block ends later.
+A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, and a stream
+that ends in a part of a block ends later.
 """
 
 from __future__ import annotations
@@ -63,6 +63,7 @@ class Work:
     units: Floats
     walk: Floats
     path: Ints
+    overlap: Floats
     l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
@@ -95,10 +96,11 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
     path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
     path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
+    overlap = (traits.one_kernel & (path == 1)).astype(float)
     units = np.minimum(rows, traits.rows_at_most)
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
     return Work(
-        rows, cols, read, written, missed, reads_missed, again, units, walk, path, L2_OVER_HBM * sku.hbm_bytes_per_s
+        rows, cols, read, written, missed, reads_missed, again, units, walk, path, overlap, L2_OVER_HBM * sku.hbm_bytes_per_s
     )
 
 
@@ -116,18 +118,20 @@ def _miss(footprint: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Seconds of each part; arrays of shape (rows,)."""
+    """Seconds of each part; arrays of shape (rows,). overlap: 1 where rows and bytes pass at the same time, else 0."""
 
     floor_s: Floats
     latency_s: Floats
     chip_s: Floats
     memory_s: Floats
     rows_s: Floats
+    overlap: Floats
 
     @property
     def time_s(self) -> Floats:
-        joined: Floats = np.sqrt(self.chip_s**2 + self.memory_s**2)
-        return self.floor_s + self.latency_s + self.rows_s + joined
+        hidden = self.overlap * self.rows_s
+        joined: Floats = np.sqrt(self.chip_s**2 + self.memory_s**2 + hidden**2)
+        return self.floor_s + self.latency_s + (self.rows_s - hidden) + joined
 
 
 def walls(constants: Floats, w: Work) -> Walls:
@@ -142,6 +146,7 @@ def walls(constants: Floats, w: Work) -> Walls:
         + (both - w.missed) / w.l2_bytes_per_s
         + MISS_S * w.missed / both,
         rows_s=w.units * row,
+        overlap=w.overlap,
     )
 
 

@@ -106,4 +106,4 @@ def _mask(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) ->
     """masked_fill: a copy and a masked write."""
     size = rows * cols * plan.width
     e.memory("expert_mask", "copy", rows, cols, size, size, direction=direction)
-    e.memory("expert_mask", "pointwise_strided", rows, cols, size, size, direction=direction)
+    e.memory("expert_mask", "mul.row", rows, cols, size, size, direction=direction)

@@ -87,14 +87,14 @@ def permute(e: Emitter, plan: Plan, r: Routing) -> None:
     e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=9)
     e.memory("expert_gather", "gather.index", r.routed, r.hidden, size, size, direction=e.forward)
     if not plan.fused:
-        e.memory("expert_mask", "pointwise_strided", r.routed, r.hidden, size, size, direction=e.forward)
+        e.memory("expert_mask", "mul.row", r.routed, r.hidden, size, size, direction=e.forward)
     if not (plan.train and e.keep):
         return
     e.save(size + 3 * keys)
     summed = r.tokens * r.hidden * plan.width
     if not plan.fused:
         e.memory("expert_mask", "copy", r.routed, r.hidden, size, size, direction="backward")
-        e.memory("expert_mask", "pointwise_strided", r.routed, r.hidden, size, size, direction="backward")
+        e.memory("expert_mask", "mul.row", r.routed, r.hidden, size, size, direction="backward")
     e.memory("expert_gather", "fill", r.tokens, r.hidden, 0, summed, direction="backward")
     kernels = index_put_kernels(r.routed, r.tokens)
     e.memory("expert_gather", "scatter_add", r.routed, r.hidden, size, summed, direction="backward", kernels=kernels)
@@ -134,4 +134,4 @@ def _combine_backward(
     e.memory("combine_gather", "scatter_add", *shape, size, size, direction="backward", kernels=kernels)
     e.memory("combine_weight", "mul", *shape, size + narrow, size, direction="backward")
     e.memory("combine_weight", "mul.row", *shape, size, size, direction="backward")
-    e.memory("combine_weight", "reduce", *shape, size, r.routed * r.width, direction="backward")
+    e.memory("combine_weight", "reduce.sum_row", *shape, size, r.routed * r.width, direction="backward")

@@ -77,7 +77,7 @@ class Launches:
 def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     """`kernel` is "op" or "op.variant"."""
     letters = read + written
-    wide, whole = letters[0] in "frv", options.pop("whole", any(letter in "afb" for letter in letters))
+    wide, whole = letters.lstrip("i")[:1] in ("f", "r", "v"), options.pop("whole", any(letter in "afb" for letter in letters))
     return Launches(*kernel_codes(kernel), wide, whole, Operands.of(read), Operands.of(written), **options)
 
 
@@ -231,7 +231,7 @@ _ROTATE_FP32_BACKWARD = (
     _launch("add", "aa", "a"),
     _launch("rope.add", "aa", "a"),
 )
-_ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope_backward.compiled", "a", "a"),))
+_ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope.compiled", "a", "a"),))
 ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
 ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
@@ -300,7 +300,7 @@ SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared expert
     (
         _launch("mul.row", "a", "a"),
         _launch("mul", "aa", "a"),
-        _launch("reduce", "a", "r"),
+        _launch("reduce.sum_row", "a", "r"),
         _launch("pointwise", "rr", "r"),
     ),
     Operands.of("a"),

@@ -36,6 +36,7 @@ SPLIT_S = 1.5e-6  # the reduction kernel of split-K
 OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and sm75 kernels on Hopper, of its peak
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
+DISTINCT = 256  # rows from which on it pays to look for equal ones
 CHUNK = 16384  # rows at a time: the working set stays in L2
 
 
@@ -126,11 +127,12 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
 
 
 def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
-    """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x aligned."""
+    """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x alignment."""
     aligned = (p.alignment >= 16).astype(np.int64)
+    alignment = aligned + (p.alignment >= 128)  # well aligned shapes are the surest
     place = np.stack([np.log2(p.m), np.log2(p.n), np.log2(p.k)], 1).astype(np.float64)
     group = (p.precision * len(Layout) + p.layout) * 2 + aligned
-    return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 2 + aligned)
+    return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 3 + alignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,8 @@ PRECISIONS = {
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[Any]]:
     """The model as arrays, fitted to the burst points that are not held out and to the library's own choices."""
-    model = gemm_choice.fit(harvested(calibration.choices()), sku.sm_count)
+    harvest = harvested(calibration.choices())
+    model = gemm_choice.fit(harvest, sku.sm_count)
     families = {name: calibration.measurements(name) for name in MEASURED if name in calibration.families()}
     columns, time_s = joined(families), measured_s(families)
     use = (columns["state"] == "burst") & ~columns["held"] & (columns["sets"] <= SETS) & np.isfinite(time_s)
@@ -165,6 +168,9 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[An
     rows, _ = evaluate(p, model, sku)
     plan = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
     residual = regression.fit(rows, time_s[use], plan, nets=6)
+    asked, _ = evaluate(gemm_choice.asked(harvest, every=2), model, sku)
+    seen = np.concatenate([asked.features, *[rows.features] * 4])
+    residual = regression.distilled(residual, seen, mlp.Training(hidden=(96, 48), epochs=8, batch=512, decay=1e-3))
     return model.to_arrays() | residual.to_arrays()
 
 
@@ -203,6 +209,10 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     A precision and layout that was never measured is answered by the roofline; a shape farther than OCTAVES_MAX from
     every measured one is refused.
     """
+    if len(table) > DISTINCT:
+        first, back = _distinct(table)
+        if len(first) < 0.7 * len(table):
+            return predict(table.select(first), model, sku, state).select(back)
     built = _built(model)
     parts = (
         [
@@ -223,6 +233,17 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     rest = np.flatnonzero(~np.isnan(times.distance))
     known = [(rest, times.select(rest))] if len(rest) else []
     return merge(len(table), [*known, (strange, roofline.predict(table.select(strange), {}, sku, state))])
+
+
+def _distinct(table: OperatorTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One row of every distinct GEMM, and which of them each row is: layers and candidates repeat the same products."""
+    mixed = np.zeros(len(table), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in (table.m, table.n, table.k, table.groups, table.layout, table.precision):
+            mixed = (mixed ^ np.asarray(column, np.float64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(29)
+    _, first, back = np.unique(mixed, return_index=True, return_inverse=True)
+    return first, back
 
 
 def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:

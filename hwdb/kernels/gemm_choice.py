@@ -174,7 +174,7 @@ def split_features(
 
 def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 24) -> ChoiceModel:
     """Learn from columns m, n, k, layout, precision, algorithm, tile_n, tile_m, split_k of the library's answers."""
-    p = _asked(harvest)
+    p = asked(harvest)
     inputs, pools = features(p, sms), POOL[p.precision]
     nets: list[mlp.Mlp] = []
     classes: list[NDArray[np.int64]] = []
@@ -185,7 +185,7 @@ def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 24) -> Choi
         kinds, which, times = np.unique(configs, axis=0, return_inverse=True, return_counts=True)
         common = times >= max(3, RARE * len(rows))
         rename, use = np.cumsum(common) - 1, common[which]
-        plan = mlp.Training(hidden=(128, 128), epochs=epochs, batch=512)
+        plan = mlp.Training(hidden=(128, 64), epochs=epochs, batch=512)
         nets.append(mlp.train(inputs[rows][use], rename[which[use]], int(common.sum()), mlp.cross_entropy, plan))
         classes.append(np.column_stack([np.full(common.sum(), pool), kinds[common]]))
     return ChoiceModel(tuple(nets), np.concatenate(classes), _fit_splits(p, harvest, sms))
@@ -200,14 +200,15 @@ def _fit_splits(p: Problem, harvest: Mapping[str, NDArray[Any]], sms: int) -> ml
     return mlp.train(inputs, np.log2(harvest["split_k"][rows])[:, None], 1, mlp.huber(0.1), plan)
 
 
-def _asked(harvest: Mapping[str, NDArray[Any]]) -> Problem:
-    ones = np.ones(len(harvest["m"]))
-    return problem(harvest["m"], harvest["n"], harvest["k"], ones, harvest["layout"], harvest["precision"])
+def asked(harvest: Mapping[str, NDArray[Any]], every: int = 1) -> Problem:
+    """The problems that the library was asked about, or one in `every`."""
+    m, n, k, layout, precision = (harvest[name][::every] for name in ("m", "n", "k", "layout", "precision"))
+    return problem(m, n, k, np.ones(len(m)), layout, precision)
 
 
 def accuracy(model: ChoiceModel, harvest: Mapping[str, NDArray[Any]], sms: int) -> Floats:
     """For each harvested row 1 where the chosen tile is the library's, else 0."""
-    p = _asked(harvest)
+    p = asked(harvest)
     choice = model.choose(p, sms)
     same = (choice.tile_n == harvest["tile_n"]) & (choice.tile_m == harvest["tile_m"])
     agreed: NDArray[np.float64] = same.astype(np.float64)

@@ -39,7 +39,6 @@ def fit(columns: Measurements) -> dict[str, Any]:
     recorded = np.array([*_times(columns, "forward").values(), *_times(columns, "backward").values()])
     calls = np.array([seconds for name, seconds in issue.items() if name != SILENT])
     gap = _range(np.array([queued[name] - node[name] for name in queued if name in node]))
-    slow = np.concatenate([calls, recorded])
     silent = SILENT_CALLS * issue[SILENT]
     eager = [share * (np.median(recorded) + silent) for share in FRAMEWORK]
     compiled = [calls.min() / 2, calls.min(), float(np.median(calls))]

@@ -100,7 +100,18 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     units = np.minimum(rows, traits.rows_at_most)
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
     return Work(
-        rows, cols, read, written, missed, reads_missed, again, units, walk, path, overlap, L2_OVER_HBM * sku.hbm_bytes_per_s
+        rows,
+        cols,
+        read,
+        written,
+        missed,
+        reads_missed,
+        again,
+        units,
+        walk,
+        path,
+        overlap,
+        L2_OVER_HBM * sku.hbm_bytes_per_s,
     )
 
 

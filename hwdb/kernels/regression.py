@@ -121,6 +121,12 @@ def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit
     return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit)
 
 
+def distilled(fitted: Regression, features: NDArray[np.float32], plan: mlp.Training) -> Regression:
+    """`fitted` with one net in place of its several, taught what they say of `features`; several times as quick."""
+    taught = fitted.residual(features)[:, None]
+    return replace(fitted, nets=(mlp.train(features, taught, 1, mlp.huber(0.05), plan),))
+
+
 def judged(fitted: Regression, rows: Rows, predicted_s: Floats, log_error: Floats) -> Regression:
     """`fitted` with margins from errors that the caller found by cross-fitting more than the nets."""
     band = np.searchsorted(BAND_EDGES_S, predicted_s)

@@ -172,7 +172,16 @@ def backward_row(
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
     """sdpa turns a boolean mask into one of the scores' type."""
     area = heads.seq_q * heads.seq_kv
-    e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward, kernels=1 if plan.fused else 3)
+    e.memory(
+        "mask",
+        "pointwise",
+        heads.seq_q,
+        heads.seq_kv,
+        area,
+        plan.width * area,
+        direction=e.forward,
+        kernels=1 if plan.fused else 3,
+    )
 
 
 # The mask is read by every head from L2, at 1.5 times the rate of device memory: a compiled Llama-3.2-1B training step on an

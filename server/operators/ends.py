@@ -63,9 +63,7 @@ def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Nu
     """Inductor adds atomically into an fp32 table that it fills first and casts afterwards."""
     wide, taken = 4 * rows * table.width, tokens * table.width
     e.memory(table.name, "fill", rows, table.width, 0, wide, direction="backward", wide=True)
-    e.memory(
-        table.name, "scatter_add", tokens, table.width, taken * (plan.width + 4), 4 * taken, direction="backward"
-    )
+    e.memory(table.name, "scatter_add", tokens, table.width, taken * (plan.width + 4), 4 * taken, direction="backward")
     e.memory(table.name, "cast", rows, table.width, wide, wide * plan.width / 4, direction="backward", wide=True)
 
 

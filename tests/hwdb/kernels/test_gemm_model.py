@@ -1,0 +1,174 @@
+"""The GEMM model on a made-up GPU whose law is known: what it learns, refuses and promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.kernels import gemm, gemm_choice, mlp, regression
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Layout
+from tilewise.hwdb.times import State, Trust
+
+SKU = Database.packaged().sku("h100-sxm5-80gb")
+CALLS = {"fwd": Layout.FORWARD, "dgrad": Layout.INPUT_GRADIENT, "wgrad": Layout.WEIGHT_GRADIENT}
+
+
+def shapes(count: int, seed: int) -> dict[str, Any]:
+    """Random bf16 products, a quarter of them with odd N."""
+    draw = np.random.default_rng(seed)
+    m, n, k = (
+        np.round(2 ** draw.uniform(low, high, count)).astype(np.int64) for low, high in ((2, 13), (8, 14), (8, 13))
+    )
+    n, k = np.maximum(n // 64 * 64, 64), np.maximum(k // 64 * 64, 64)
+    n = np.where(draw.random(count) < 0.25, n + 1, n)
+    kinds = draw.choice(list(CALLS), count)
+    return {
+        "kind": kinds, "dtype": np.full(count, "bf16"), "m": m, "n": n, "k": k, "sets": np.ones(count, np.int64),
+        "state": np.full(count, "burst"), "held": np.zeros(count, bool),
+    }  # fmt: skip
+
+
+def law_us(columns: dict[str, Any]) -> Any:
+    """Time of the made-up GPU: 3 us, 700 TFLOPS in whole 128 x 128 tiles (a third where N is odd), 2.8 TB/s."""
+    m, n, k = (columns[name].astype(float) for name in "mnk")
+    tiles = np.ceil(m / 128) * np.ceil(n / 128)
+    rate = np.where(columns["n"] % 8, 233e12, 700e12)
+    compute = np.ceil(tiles / 132) * 132 * 2 * 128 * 128 * k / rate
+    memory = 2 * (m * k + n * k + m * n) / 2.8e12
+    return 1e6 * (3e-6 + np.maximum(compute, memory))
+
+
+class MadeUp:
+    """A calibration in memory: the made-up GPU's library always takes 128 x 128 tiles."""
+
+    def __init__(self, count: int) -> None:
+        self._gemm = shapes(count, 0)
+        self._gemm |= {
+            "time_us": law_us(self._gemm),
+            "kernel": np.full(count, "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_TNT"),
+        }
+
+    def families(self) -> tuple[str, ...]:
+        return ("gemm",)
+
+    def measurements(self, family: str) -> dict[str, Any]:
+        return self._gemm
+
+    def choices(self) -> dict[str, Any]:
+        asked = shapes(600, 1)
+        formats = np.repeat([0, 4, 2], 200)  # the pools of precisions: bf16, fp8, tf32
+        codes = {name: np.full(600, value) for name, value in
+                 (("algorithm", 66), ("tile_n", 128), ("tile_m", 128), ("split_k", 1))}  # fmt: skip
+        codes["split_k"][::3] = 2
+        kinds = np.array([list(CALLS).index(kind) for kind in asked["kind"]])
+        return {"kind": kinds, "dtype": formats, **{name: asked[name] for name in "mnk"}, **codes}
+
+
+@pytest.fixture(scope="module")
+def model() -> dict[str, Any]:
+    quick = pytest.MonkeyPatch()
+    train = mlp.train
+    quick.setattr(mlp, "train", lambda f, t, o, loss, plan, w=None: train(f, t, o, loss, _short(plan), w))
+    try:
+        return gemm.from_calibration(MadeUp(900), SKU)  # type: ignore[arg-type]
+    finally:
+        quick.undo()
+
+
+def _short(plan: mlp.Training) -> mlp.Training:
+    return mlp.Training(hidden=(32, 32), epochs=min(plan.epochs, 25), batch=plan.batch, rate=plan.rate, seed=plan.seed)
+
+
+def asked(model: dict[str, Any], **columns: Any) -> Any:
+    count = len(columns["m"])
+    full = shapes(count, 2) | {name: np.asarray(value) for name, value in columns.items()}
+    return gemm.predict(gemm.table({"gemm": full}), model, SKU, State.BURST)
+
+
+def test_a_law_of_tiles_waves_and_bytes_is_learned(model: dict[str, Any]) -> None:
+    fresh = shapes(300, 7)
+    times = gemm.predict(gemm.table({"gemm": fresh}), model, SKU, State.BURST)
+    error = np.abs(times.time_s * 1e6 / (law_us(fresh) + 0.25) - 1)
+    assert np.median(error) < 0.03
+    assert np.mean(error) < 0.08
+
+
+def test_intervals_hold_the_time_and_cover_about_what_they_claim(model: dict[str, Any]) -> None:
+    fresh = shapes(400, 8)
+    times = gemm.predict(gemm.table({"gemm": fresh}), model, SKU, State.BURST)
+    truth = (law_us(fresh) + 0.25) * 1e-6
+    assert (times.low_s < times.time_s).all() and (times.time_s < times.high_s).all()
+    assert 0.8 < np.mean((times.low_s <= truth) & (truth <= times.high_s)) <= 1.0
+
+
+def test_an_odd_width_costs_what_it_cost_when_measured(model: dict[str, Any]) -> None:
+    times = asked(model, kind=["fwd", "fwd"], m=[4096, 4096], n=[4096, 4097], k=[4096, 4096])
+    assert 2.0 < times.time_s[1] / times.time_s[0] < 4.5
+    assert times.alignment_s[1] > 0.3 * times.time_s[1] and times.alignment_s[0] == 0
+
+
+def test_a_shape_far_from_every_measured_one_is_refused_and_says_so(model: dict[str, Any]) -> None:
+    times = asked(model, kind=["fwd"], m=[4_000_000], n=[4096], k=[4096])
+    assert np.isnan(times.time_s[0])
+    assert "OUT_OF_RANGE" in times.refusals[times.refusal[0]]
+
+
+def test_a_precision_that_was_never_measured_is_answered_by_the_roofline_and_trusted_less(
+    model: dict[str, Any],
+) -> None:
+    times = asked(model, kind=["fwd", "fwd"], dtype=["bf16", "fp16"], m=[512, 512], n=[4096, 4096], k=[4096, 4096])
+    assert times.trust[0] == Trust.MEASURED
+    assert times.trust[1] < Trust.MEASURED and times.time_s[1] > 0
+
+
+def test_equal_products_are_worked_out_once_and_all_get_their_time(model: dict[str, Any]) -> None:
+    few = shapes(50, 3)
+    many = {name: np.tile(values, 20) for name, values in few.items()}
+    once = gemm.predict(gemm.table({"gemm": few}), model, SKU, State.BURST)
+    often = gemm.predict(gemm.table({"gemm": many}), model, SKU, State.BURST)
+    np.testing.assert_allclose(often.time_s, np.tile(once.time_s, 20))
+
+
+def test_the_parts_of_a_time_do_not_exceed_it(model: dict[str, Any]) -> None:
+    times = gemm.predict(gemm.table({"gemm": shapes(300, 4)}), model, SKU, State.BURST)
+    assert (times.padding_s + times.wave_s <= times.time_s).all()
+    assert (times.kernel >= 0).all() and all("128x128" in name for name in times.kernel_names)
+
+
+@settings(deadline=None, max_examples=30)
+@given(m=st.integers(8, 8192), n=st.integers(4, 200), k=st.integers(4, 100), more=st.integers(2, 4))
+def test_several_times_the_work_is_never_faster(model: dict[str, Any], m: int, n: int, k: int, more: int) -> None:
+    times = asked(model, kind=["fwd"] * 2, m=[m, m], n=[64 * n, 64 * n], k=[64 * k, 64 * k * more])
+    assert times.time_s[1] > 0.9 * times.time_s[0]
+
+
+def test_every_precision_of_a_measurement_file_has_a_choice_pool_and_a_width() -> None:
+    for precision in gemm.PRECISIONS.values():
+        assert gemm_choice.ELEMENT[precision] > 0 and gemm_choice.POOL[precision] < len(gemm_choice.POOLS)
+    assert gemm.PRECISIONS["fp8row"] is Precision.FP8_ROW
+
+
+def test_a_net_is_the_same_after_a_round_trip_through_arrays() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(200, 3)).astype(np.float32)
+    net = mlp.train(x, x.sum(1, keepdims=True), 1, mlp.huber(0.1), mlp.Training(hidden=(16,), epochs=30))
+    again = mlp.Mlp.from_arrays(net.to_arrays("n"), "n")
+    np.testing.assert_allclose(again(x), net(x), atol=5e-3)  # weights are kept in half precision
+    assert np.abs(net(x) - x.sum(1, keepdims=True)).mean() < 0.1
+
+
+def test_the_distance_is_zero_where_measured_and_grows_by_octaves() -> None:
+    place = np.array([[4.0, 10.0, 10.0], [6.0, 10.0, 10.0]])
+    rows = regression.Rows(np.ones(2), np.zeros((2, 1), np.float32), place, np.zeros(2, int), np.zeros(2, int))
+    fitted = regression.fit(rows, np.ones(2), mlp.Training(hidden=(4,), epochs=1), nets=1)
+    far = regression.Rows(np.ones(3), np.zeros((3, 1), np.float32), place[0] + np.array([[0, 0, 0], [0, 3, 0], [0, 5, 0]]),
+                          np.zeros(3, int), np.zeros(3, int))  # fmt: skip
+    near, some, much = fitted.distance(far)
+    assert near == 0 and 0 < some < much
+    unknown = regression.Rows(np.ones(1), np.zeros((1, 1), np.float32), place[:1], np.array([5]), np.zeros(1, int))
+    assert np.isnan(fitted.distance(unknown)[0])

@@ -77,7 +77,10 @@ class Launches:
 def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     """`kernel` is "op" or "op.variant"."""
     letters = read + written
-    wide, whole = letters.lstrip("i")[:1] in ("f", "r", "v"), options.pop("whole", any(letter in "afb" for letter in letters))
+    wide, whole = (
+        letters.lstrip("i")[:1] in ("f", "r", "v"),
+        options.pop("whole", any(letter in "afb" for letter in letters)),
+    )
     return Launches(*kernel_codes(kernel), wide, whole, Operands.of(read), Operands.of(written), **options)
 
 

@@ -48,7 +48,8 @@ class Work:
         compute_s, memory_s = self.compute_s / compute, self.memory_s / memory
         larger = np.maximum(compute_s, memory_s)
         joined: Floats = larger * (1 + (np.minimum(compute_s, memory_s) / larger) ** power) ** (1 / power)
-        return floor + start * self.tiles / sms + joined
+        total: Floats = floor + start * self.tiles / sms + joined
+        return total
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> Work:
         return Work(*(getattr(self, name)[rows] for name in self.__slots__))
@@ -125,7 +126,8 @@ def _law(w: Work, measured_s: Floats, sku: Sku) -> Floats:
         off = np.log(w.seconds(np.exp(logs), sku.sm_count) / measured_s)
         return np.concatenate([off, 0.05 * (logs - np.log(START))])
 
-    return np.exp(least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.03).x)
+    found: Floats = np.exp(least_squares(errors, np.log(START), loss="soft_l1", f_scale=0.03).x)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,12 +156,13 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 def _times(
     table: OperatorTable, parts: Walls, answer: regression.Answer, own: NDArray[np.bool_], known: NDArray[np.bool_]
 ) -> Times:
-    far = np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX
-    refusal = np.where(far | ~known, 0, -1)
+    far = known & (np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX)
+    refusal = np.where(known, np.where(far, 0, -1), 1)
+    octaves = CELL * np.nanmax(answer.distance[far], initial=0.0)
     refusals = (
-        f"OUT_OF_RANGE: {CELL * np.nanmax(answer.distance[far], initial=0):.1f} octaves from every measurement",
+        f"OUT_OF_RANGE: up to {octaves:.1f} octaves from every measurement of its kind",
+        "OUT_OF_RANGE: this calibration measured no kernel of this kind",
     )
-    refusals = refusals if refusal.max(initial=-1) >= 0 else ()
     time = np.where(refusal >= 0, np.nan, answer.time_s)
     spread = np.where(own, 1.0, STAND_IN)
     base = np.maximum(parts.chip_s, parts.rows_s)

@@ -13,7 +13,8 @@ that ends in a part of a block ends later.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,10 +48,10 @@ PATH_MIN = 3  # points of either kind below which a kernel has one set of consta
 class Work:
     """Rows as the law sees them; arrays of shape (rows,).
 
-    missed: bytes that come from or go to device memory; reads_missed: part of the reads that do
+    missed: bytes that come from or go to device memory
     again: bytes of one more pass over the input that come from device memory
     units: what a kernel's cost by rows is counted in
-    walk:  columns that one lane of 32 would walk through; path: which of a kernel's two paths a row takes
+    walk:  columns that one lane of 32 would walk through; path: which of a kernel's paths a row takes
     """
 
     rows: Floats
@@ -58,7 +59,6 @@ class Work:
     read: Floats
     written: Floats
     missed: Floats
-    reads_missed: Floats
     again: Floats
     units: Floats
     walk: Floats
@@ -67,8 +67,7 @@ class Work:
     l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
-        arrays = (getattr(self, name)[rows] for name in self.__slots__[:-1])
-        return Work(*arrays, self.l2_bytes_per_s)
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.__slots__[:-1]})
 
 
 def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = None) -> Work:
@@ -80,8 +79,7 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     touched = np.where(table.variant == IN_PLACE, np.maximum(read, written), both)
     between_reads = np.where(rounds > 1, np.where(cold, touched, read) * rounds + written, touched)
     between_writes = np.where(cold, np.maximum(touched, 1.0) * rounds, touched)
-    reads_missed = _miss(between_reads / sku.l2_bytes)
-    missed = read * reads_missed + written * _miss(between_writes / sku.l2_bytes)
+    missed = read * _miss(between_reads / sku.l2_bytes) + written * _miss(between_writes / sku.l2_bytes)
     rows, cols = np.maximum(table.rows, 1.0), np.maximum(table.cols, 1.0)
     again = read * _miss(both / rows * np.minimum(rows, traits.rows_in_flight * sku.sm_count) / sku.l2_bytes)
     if traits.picks.any():
@@ -99,27 +97,15 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     overlap = (traits.one_kernel & (path == 1)).astype(float)
     units = np.minimum(rows, traits.rows_at_most)
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
-    return Work(
-        rows,
-        cols,
-        read,
-        written,
-        missed,
-        reads_missed,
-        again,
-        units,
-        walk,
-        path,
-        overlap,
-        L2_OVER_HBM * sku.hbm_bytes_per_s,
-    )
+    return Work(rows, cols, read, written, missed, again, units, walk, path, overlap, L2_OVER_HBM * sku.hbm_bytes_per_s)
 
 
 def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
     """Bytes of rows picked more than once from (or into) a table that L2 cannot hold; bf16."""
     touched = np.minimum(table.bytes_read, table.bytes_written)
     held = np.minimum(HOT * sku.l2_bytes / np.maximum(touched, 1.0), 1.0)
-    return np.maximum(2.0 * table.rows * table.cols - touched, 0.0) * (1 - held)
+    again: Floats = np.maximum(2.0 * table.rows * table.cols - touched, 0.0) * (1 - held)
+    return again
 
 
 def _miss(footprint: Floats) -> Floats:
@@ -194,13 +180,17 @@ def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
 
 def _rows(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
     """Constants of a row kernel, shape (3, 6): each path its own, where enough of it was measured."""
-    whole = _solve(START if prior is None else prior[1], ROW_PRIOR, lambda values: walls(values, w).time_s, measured_s)
+    whole = _solve(START if prior is None else prior[1], ROW_PRIOR, partial(_seconds, w), measured_s)
     found = np.stack([whole] * PATHS)
     for path in range(PATHS):
         if prior is not None and PATH_MIN <= (w.path == path).sum() < len(measured_s):
-            part, times = w[w.path == path], measured_s[w.path == path]
-            found[path] = _solve(whole, ROW_PRIOR, lambda values, part=part: walls(values, part).time_s, times)
+            law = partial(_seconds, w[w.path == path])
+            found[path] = _solve(whole, ROW_PRIOR, law, measured_s[w.path == path])
     return found
+
+
+def _seconds(w: Work, constants: Floats) -> Floats:
+    return walls(constants, w).time_s
 
 
 def _solve(before: Floats, weight: Floats, law: Callable[[Floats], Floats], measured_s: Floats) -> Floats:
@@ -210,4 +200,5 @@ def _solve(before: Floats, weight: Floats, law: Callable[[Floats], Floats], meas
     def errors(logs: Floats) -> Floats:
         return np.concatenate([np.log(law(np.exp(logs)) / measured_s), weight * (logs - np.log(before))])
 
-    return np.exp(least_squares(errors, np.log(before), loss="soft_l1", f_scale=0.02).x)
+    found: Floats = np.exp(least_squares(errors, np.log(before), loss="soft_l1", f_scale=0.02).x)
+    return found

@@ -74,7 +74,7 @@ class Regression:
         time_s = rows.base_s * np.exp(share * self.residual(rows.features))
         distance = self.distance(rows)
         # away from the measurements the margin grows by itself once per octave
-        margin = self.margins[rows.family, np.searchsorted(BAND_EDGES_S, time_s)] * (1 + np.nan_to_num(distance))
+        margin = self.margins[np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)] * (1 + np.nan_to_num(distance))
         factor = np.exp(margin)
         return Answer(time_s, time_s / factor, time_s * factor, distance)
 

@@ -25,7 +25,9 @@ def main() -> None:
     if len(sys.argv) > 1:
         gpu = Gpu(gpu.sku, Calibration.open(sys.argv[1]))
     draw = np.random.default_rng(0)
-    m, n, k = (np.round(2 ** draw.uniform(low, high, ROWS)).astype(np.int64) for low, high in ((0, 14), (6, 15), (6, 14)))
+    m, n, k = (
+        np.round(2 ** draw.uniform(low, high, ROWS)).astype(np.int64) for low, high in ((0, 14), (6, 15), (6, 14))
+    )
     n, k = n // 8 * 8, k // 8 * 8
     flops = 2.0 * m * n * k
     columns = {

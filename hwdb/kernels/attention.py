@@ -137,12 +137,7 @@ def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times
 RESIDUAL = Opened(regression.Regression.from_arrays)
 
 
-def measured_s(measurements: Mapping[str, Measurements]) -> Floats:
-    """Times of measured points as a graph on the default stream has them (regression.NODE_GAP_S)."""
-    columns = measurements["attention"]
-    nodes = np.array([name.count("|") + 1 for name in columns["kernel"].tolist()])
-    found: Floats = columns["time_us"] * 1e-6 + regression.NODE_GAP_S * nodes
-    return found
+measured_s = regression.replayed_s
 
 
 def group(table: OperatorTable, row: int) -> str:

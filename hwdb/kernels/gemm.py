@@ -270,18 +270,7 @@ def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     )  # fmt: skip
 
 
-def measured_s(measurements: Mapping[str, Measurements]) -> Floats:
-    """Times of measured points as a graph on the default stream has them (regression.NODE_GAP_S)."""
-    found = []
-    for columns in measurements.values():
-        nodes = np.array([_nodes(str(name)) for name in columns["kernel"]])
-        found.append(columns["time_us"] * 1e-6 + regression.NODE_GAP_S * nodes)
-    return np.concatenate(found)
-
-
-def _nodes(kernel: str) -> int:
-    """Graph nodes of one call: nvjet's split-K clears its counters before and after, which the name does not show."""
-    return 4 if "nvjet" in kernel and "splitK" in kernel else kernel.count("|") + 1
+measured_s = regression.replayed_s
 
 
 @lru_cache(maxsize=8)

@@ -112,10 +112,13 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[An
 def fit(columns: Measurements, sku: Sku) -> dict[str, NDArray[Any]]:
     """Fit to measured columns (calibration/benchmarks/grouped_gemm.py)."""
     points = table({"grouped_gemm": columns})
-    measured_s, w = columns["time_us"] * 1e-6, work(points, sku)
-    constants = np.stack([_law(w[points.layout == one], measured_s[points.layout == one], sku) for one in Layout])
-    fitted = regression.fit(_rows(points, w, constants, sku), measured_s, PLAN, nets=4, limit=1.0)
+    took_s, w = measured_s({"grouped_gemm": columns}), work(points, sku)
+    constants = np.stack([_law(w[points.layout == one], took_s[points.layout == one], sku) for one in Layout])
+    fitted = regression.fit(_rows(points, w, constants, sku), took_s, PLAN, nets=4, limit=1.0)
     return {"constants": constants} | fitted.to_arrays()
+
+
+measured_s = regression.replayed_s
 
 
 def _law(w: Work, measured_s: Floats, sku: Sku) -> Floats:

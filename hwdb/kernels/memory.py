@@ -82,6 +82,9 @@ def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
     }  # fmt: skip
 
 
+measured_s = regression.replayed_s
+
+
 @dataclass(frozen=True, slots=True)
 class Points:
     """Measured points as the fit sees them: kernels as (name, wide), each one's class, each point's kernel."""
@@ -104,8 +107,7 @@ class Points:
         kernel = np.array([index[key] for key in keys])
         kinds = np.array([memory_kernels.class_of(name) for name, _ in kernels])
         work = memory_law.work(points, memory_kernels.traits()[kinds[kernel]], sku, sets)
-        measured_s = np.concatenate([columns["time_us"] for columns in measurements.values()]) * 1e-6
-        return cls(kernels, kinds, kernel, work, measured_s)
+        return cls(kernels, kinds, kernel, work, measured_s(measurements))
 
 
 def _fit(p: Points, use: NDArray[np.bool_]) -> tuple[Floats, regression.Regression, regression.Rows]:

@@ -29,6 +29,23 @@ NODE_GAP_S = 2.5e-7
 OCTAVES_MAX = 2.5  # farther from every measurement than this is out of range
 
 
+def replayed_s(measurements: Mapping[str, Mapping[str, NDArray[Any]]]) -> Floats:
+    """Times of measured points in seconds, families after each other, as a graph on the default stream has them.
+
+    The names of a point's kernels tell its nodes; columns without names are taken as they stand.
+    """
+    found = []
+    for columns in measurements.values():
+        nodes = np.array([_nodes(str(name)) for name in columns["kernel"]]) if "kernel" in columns else 0
+        found.append(columns["time_us"] * 1e-6 + NODE_GAP_S * nodes)
+    return np.concatenate(found)
+
+
+def _nodes(kernel: str) -> int:
+    """Graph nodes of one call: nvjet's split-K clears its counters before and after, which the name does not show."""
+    return 4 if "nvjet" in kernel and "splitK" in kernel else kernel.count("|") + 1
+
+
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows of one family as a model sees them; arrays of shape (rows,), features (rows, inputs), place (rows, dims).
@@ -74,7 +91,9 @@ class Regression:
         time_s = rows.base_s * np.exp(share * self.residual(rows.features))
         distance = self.distance(rows)
         # away from the measurements the margin grows by itself once per octave
-        margin = self.margins[np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)] * (1 + np.nan_to_num(distance))
+        margin = self.margins[np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)] * (
+            1 + np.nan_to_num(distance)
+        )
         factor = np.exp(margin)
         return Answer(time_s, time_s / factor, time_s * factor, distance)
 

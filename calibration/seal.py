@@ -33,6 +33,8 @@ def seal(runs: Sequence[Path], into: Path) -> Calibration:
     The first run describes the calibration; runs on other machines of the SKU add points, and pool those that are
     measured twice. Raises InvalidInput where there are no points, or runs of unlike SKU or stack.
     """
+    if not any((run / "run.json").is_file() for run in runs):
+        raise InvalidInput(f"{', '.join(map(str, runs))} holds no points to make a calibration of", reason="NO_POINTS")
     about = _joined([json.loads((run / "run.json").read_text()) for run in runs])
     found = [
         {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS} for run in runs

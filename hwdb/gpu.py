@@ -17,6 +17,7 @@ from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
+SMALL_S = 3e-5  # a refused operator that the roofline takes to be shorter is answered by it, with its wider interval
 FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
 
 
@@ -55,10 +56,25 @@ class Gpu:
             part = table if len(rows) == len(table) else table.select(rows)
             if kind in fitted:
                 kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
-                parts.append((rows, kernel.predict(part, fitted[kind], self.sku, state)))
+                times = kernel.predict(part, fitted[kind], self.sku, state)
+                parts.append((rows, self._patched(part, times, Kind(kind), state)))
             else:
                 parts.append((rows, roofline.predict(part, {}, self.sku, state)))
         return merge(len(table), parts)
+
+    def _patched(self, table: OperatorTable, times: Times, kind: Kind, state: State) -> Times:
+        """The roofline's answer where a row was refused that is too small to matter, or bound by bandwidth alone.
+
+        A router's product lies outside every measured shape; refusing a whole model for three microseconds helps nobody.
+        """
+        refused = np.flatnonzero(times.refused)
+        if not len(refused):
+            return times
+        rough = roofline.predict(table.select(refused), {}, self.sku, state)
+        fair = ~rough.refused & ((kind is Kind.MEMORY) | (rough.time_s < SMALL_S))
+        kept = np.setdiff1d(np.arange(len(table)), refused[fair])
+        answered = np.flatnonzero(fair)
+        return merge(len(table), [(kept, times.select(kept)), (refused[fair], rough.select(answered))])
 
     def _models(self) -> dict[Kind, Mapping[str, Any]]:
         if self.calibration is None:

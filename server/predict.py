@@ -62,7 +62,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     parts = layers(gpu, table, times, launched, peak, _idle(sums))
     palm = float(palm_flops(arch, workload, parameters.active)[0])
     step = _step(gpu, workload, table, times, sums, peak, parts, palm)
-    capacity = gpu.sku.hbm_bytes
+    capacity = gpu.sku.memory_bytes
     return Report(
         architecture=arch,
         workload=workload,
@@ -124,7 +124,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
         trust=times.trust.reshape(-1, table.shapes).min(axis=0),
         distance=np.fmax.reduce(times.distance.reshape(-1, table.shapes)),
         refusal=times.refusal.reshape(-1, table.shapes).max(axis=0), peak_memory_bytes=resident,
-        fits=resident <= gpu.sku.hbm_bytes,
+        fits=resident <= gpu.sku.memory_bytes,
         parameters=np.broadcast_to(count(arch).total, table.shapes).astype(float), peak=peak, refusals=times.refusals,
     )  # fmt: skip
 
@@ -136,8 +136,8 @@ TWO_WAVES = 2
 def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
     """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,).
 
-    Where no kernel is named, the tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for
-    gradients, 384 wide for a few rows. Operands off 16 bytes get other kernels, without a counter.
+    The tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for gradients, 384 wide for a few
+    rows; a predicted kernel would be right less often. Operands off 16 bytes get other kernels, without a counter.
     """
     if gpu.sku.vendor.lower() != "nvidia":
         return table.kernels
@@ -145,8 +145,7 @@ def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
     aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
-    waves = np.where(times.kernel >= 0, times.waves, tiles / gpu.sku.sm_count)
-    launched: Floats = table.kernels + (gemm & aligned & (waves > TWO_WAVES))
+    launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count))
     return launched
 
 

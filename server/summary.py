@@ -162,7 +162,7 @@ def headline(
 ) -> str:
     """The one sentence that matters."""
     name = arch.name or arch.family
-    free = float(np.min(gpu.sku.hbm_bytes - resident.total_bytes))
+    free = float(np.min(gpu.sku.memory_bytes - resident.total_bytes))
     fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than the GPU has."
     if step.time is None:
         return f"{name} on {gpu.sku.name}: no time for the step: {step.refusal}.{fits}"

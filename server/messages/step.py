@@ -64,7 +64,7 @@ def summary_messages(architecture: Architecture, parameters: ParameterCount, cou
 
 
 def memory_messages(table: StepTable, gpu: Gpu, count: int) -> Iterator[Memory]:
-    capacity = int(gpu.sku.hbm_bytes)
+    capacity = int(gpu.sku.memory_bytes)
     for total, fits in zip(column(table.peak_memory_bytes, count), column(table.fits, count), strict=True):
         yield Memory(total_bytes=int(total), capacity_bytes=capacity, fits=fits, free_bytes=capacity - int(total))
 

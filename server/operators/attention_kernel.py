@@ -49,15 +49,16 @@ def _chunked(tokens: Number, chunk: Number) -> Number:
     return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
 
 
-def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
+def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False) -> None:
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py).
+    `bare`: the kernel called by itself, which takes causality and window as they are.
     """
     span = choose(att.window > 0, att.window, att.chunk)
     windowed = some(span) and some(heads.seq_kv - span + 1)
-    masked = not plan.decode and (windowed or (plan.fused and att.causal and not att.cross))
+    masked = not bare and not plan.decode and (windowed or (plan.fused and att.causal and not att.cross))
     kv_heads = heads.kv
     if masked:
         _mask(e, plan, heads)

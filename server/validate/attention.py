@@ -118,7 +118,7 @@ def _part(key: tuple[Any, ...], rows: Ints, columns: dict[str, Any]) -> list[Par
             q=size["heads"], kv=size["kv_heads"], dim=size["head_dim"], dim_v=size["head_dim_v"],
             tokens=batch * size["seq_q"], kv_tokens=batch * size["seq_kv"], seq_q=size["seq_q"], seq_kv=size["seq_kv"],
         )  # fmt: skip
-        kernel(e, plan, attention, heads)
+        kernel(e, plan, attention, heads, bare=True)
 
     table, owner = emitted(rows, emit)
     kept = table.phase == code

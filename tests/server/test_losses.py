@@ -133,13 +133,18 @@ class PowerAlone:
     id: str = "power-alone"
 
     def model(self, family: str) -> Mapping[str, Any]:
-        figures = {"static_w": 150.0, "joule_per_byte": 60e-12, "joule_per_flop": [0.8e-12] * len(Precision)}
+        figures = {
+            "static_w": 150.0,
+            "attention": 1.2,
+            "joule_per_byte": 60e-12,
+            "joule_per_flop": [0.8e-12] * len(Precision),
+        }
         fit = {"sensitivity": [[0.0, 0.6]] * len(Kind), "clock_error": 0.02}
         return {**figures, **fit} if family == "power" else {}
 
 
 def test_energy_needs_a_power_model_and_stays_within_the_power_limit(h100: Gpu) -> None:
-    assert predict(h100, small(), TRAIN).step.energy is None
+    assert predict(Gpu(h100.sku), small(), TRAIN).step.energy is None
     step = predict(Gpu(h100.sku, PowerAlone()), small(), TRAIN).step
     assert step.energy is not None and step.time is not None and step.flops_per_j is not None
     assert step.energy.low_j < step.energy.energy_j < step.energy.high_j

@@ -92,9 +92,9 @@ def launch_points() -> dict[str, Any]:
     return {name: np.array(values) for name, values in zip(("mode", "operation", "calls", "time_us"), zip(*made_up))}  # noqa: B905
 
 
-def test_an_eager_kernel_costs_its_call_and_the_silent_ones_beside_it() -> None:
+def test_an_eager_kernel_costs_its_call_the_silent_ones_beside_it_and_the_framework_around_them() -> None:
     eager = costs.launch("eager", launch.fit(launch_points()))
-    assert eager.issue_s == pytest.approx(14e-6 + 2 * 4e-6) and eager.trust == Trust.MEASURED
+    assert eager.issue_s == pytest.approx(1.65 * (14e-6 + 2 * 4e-6), rel=1e-2) and eager.trust == Trust.MEASURED
     assert eager.issue_low_s < eager.issue_s <= eager.issue_high_s
     assert eager.gap_s == pytest.approx(1.2e-6)
 

@@ -91,7 +91,7 @@ def test_a_gemm_row_asks_what_a_layer_of_a_model_asks(llama: Llama) -> None:
 @pytest.mark.parametrize(("phase", "word"), [("prefill", "fwd"), ("train", "bwd"), ("decode", "decode")])
 def test_an_attention_row_asks_what_a_layer_of_a_model_asks(llama: Llama, phase: str, word: str) -> None:
     length = {"context": 3000} if phase == "decode" else {"sequence": 3000}
-    table = build(llama(), Workload(phase=phase, batch=4, mode="compiled", attention_backend="cudnn", **length))  # type: ignore[arg-type]
+    table = build(llama(), Workload(phase=phase, batch=4, attention_backend="cudnn", **length))  # type: ignore[arg-type]
     queries = 1 if phase == "decode" else 3000
     row = asked(
         f"{ATTENTION}{word},cudnn,4,32,8,128,{queries},3000,{int(phase != 'decode')},1,1\n", attention.ask
@@ -154,7 +154,7 @@ def test_two_machines_count_as_their_mean_and_one_alone_for_itself() -> None:
 
 def test_a_long_attention_kernel_is_asked_at_the_clock_that_its_windows_had() -> None:
     header = "phase,backend,batch,heads,kv_heads,head_dim,seq_q,seq_kv,causal,state,time_us\n"
-    shapes = ("forward,flash,8,32,32,128,16384,16384,0", "forward,flash,1,32,32,128,2048,2048,0")
+    shapes = ("forward,flash,8,32,32,128,16384,16384,0", "forward,cudnn,4,32,32,128,4096,4096,0")
     text = header + "".join(f"{shape},{state},9\n" for shape in shapes for state in ("burst", "sustained"))
     time, sustained = validated(text).outcome.quantities
     assert time.predicted[0] == pytest.approx(sustained.predicted[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ import numpy as np
 from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.remembered import times_of
 from tilewise.hwdb.sku import Peak, Sku
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
@@ -55,12 +57,16 @@ class Gpu:
             rows = np.flatnonzero(kinds == kind)
             part = table if len(rows) == len(table) else table.select(rows)
             if kind in fitted:
-                kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
-                times = kernel.predict(part, fitted[kind], self.sku, state)
-                parts.append((rows, self._patched(part, times, Kind(kind), state)))
+                key = (self.sku.name, self.calibration.id if self.calibration else "", kind, state)
+                ask = partial(self._fitted, part, Kind(kind), fitted[kind], state)
+                parts.append((rows, times_of(key, part, ask)))
             else:
                 parts.append((rows, roofline.predict(part, {}, self.sku, state)))
         return merge(len(table), parts)
+
+    def _fitted(self, table: OperatorTable, kind: Kind, model: Mapping[str, Any], state: State) -> Times:
+        kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
+        return self._patched(table, kernel.predict(table, model, self.sku, state), kind, state)
 
     def _patched(self, table: OperatorTable, times: Times, kind: Kind, state: State) -> Times:
         """The roofline's answer where a row was refused that is too small to matter, or bound by bandwidth alone.

@@ -101,7 +101,7 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
     """Fit to the sustained points of every family that a kernel model can put into a table."""
     import importlib
 
-    from scipy.optimize import least_squares  # type: ignore[import-untyped]
+    from scipy.optimize import least_squares
 
     rows: list[tuple[int, int, float, float, float, float, float, float]] = []
     for family, kind in (("gemm", Kind.GEMM), ("attention", Kind.ATTENTION), ("memory", Kind.MEMORY)):
@@ -122,7 +122,7 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
         share = np.minimum(1.0, (sku.tdp_w - static) / np.maximum(mix - static, 1.0))
         of_clock = np.log(share) / EXPONENT - np.log(np.minimum(clock / sku.clock_boost_hz, 1.0))
         of_power = (np.minimum(mix, sku.tdp_w) - power) / sku.tdp_w
-        return np.where(power > CAPPED * sku.tdp_w, of_clock, of_power)
+        return np.asarray(np.where(power > CAPPED * sku.tdp_w, of_clock, of_power))
 
     start = np.array([1.5, 1.0, 1.2, *np.ones(len(used))])
     low = np.array([0.5, 0.2, 0.5, *np.full(len(used), 0.05)])

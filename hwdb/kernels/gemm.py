@@ -127,12 +127,16 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
 
 
 def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
-    """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x alignment."""
+    """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x surety."""
     aligned = (p.alignment >= 16).astype(np.int64)
-    alignment = aligned + (p.alignment >= 128)  # well aligned shapes are the surest
+    # well aligned shapes are surer, and surest with a round number of tokens, as models are run: whole tiles
+    tokens = np.where(p.layout == Layout.WEIGHT_GRADIENT, p.k, p.m).astype(np.int64)
+    well = p.alignment >= 128
+    round_tokens = (tokens % 64 == 0) | ((tokens < 64) & (tokens & (tokens - 1) == 0))
+    surety = aligned + well + (well & round_tokens)
     place = np.stack([np.log2(p.m), np.log2(p.n), np.log2(p.k)], 1).astype(np.float64)
     group = (p.precision * len(Layout) + p.layout) * 2 + aligned
-    return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 3 + alignment)
+    return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 4 + surety)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
@@ -147,6 +147,7 @@ def test_the_parts_of_a_time_do_not_exceed_it() -> None:
 @given(m=st.integers(8, 8192), n=st.integers(4, 200), k=st.integers(4, 100), more=st.integers(2, 4))
 def test_several_times_the_work_is_never_faster(m: int, n: int, k: int, more: int) -> None:
     times = asked(kind=["fwd"] * 2, m=[m, m], n=[64 * n, 64 * n], k=[64 * k, 64 * k * more])
+    assume(not times.refused.any())
     assert times.time_s[1] > 0.9 * times.time_s[0]
 
 

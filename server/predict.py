@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, Kind, Layout, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
@@ -121,7 +121,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
         tokens_per_s=workload.tokens / sums.time_s, mfu=flops / rate, hfu=executed / rate,
         mbu=moved / (sums.time_s * gpu.sku.hbm_bytes_per_s), flops=flops, executed_flops=executed, memory_bytes=moved,
         launches=sums.launches, walls_s=walls, wall=walls.argmax(axis=0),
-        trust=times.trust.reshape(-1, table.shapes).min(axis=0),
+        trust=_trust(table, times),
         distance=np.fmax.reduce(times.distance.reshape(-1, table.shapes)),
         refusal=times.refusal.reshape(-1, table.shapes).max(axis=0), peak_memory_bytes=resident,
         fits=resident <= gpu.sku.memory_bytes,
@@ -129,6 +129,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
+NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2
 
@@ -178,6 +179,16 @@ def _spread(table: OperatorTable, half: Floats) -> Floats:
     total = by_shape(table, half)
     squares = by_shape(table, table.count * half**2)
     return np.sqrt(SHARED * total**2 + (1 - SHARED) * squares)
+
+
+def _trust(table: OperatorTable, times: Times) -> Ints:
+    """The lowest trust of the operators that matter: what stands on less must make up NEGLIGIBLE of the time to count."""
+    busy = by_shape(table, times.time_s)
+    found = np.full(table.shapes, int(max(Trust)))
+    for level in sorted(Trust, reverse=True):
+        below = by_shape(table, np.where(times.trust <= level, times.time_s, 0.0))
+        found = np.where(below >= NEGLIGIBLE * busy, int(level), found)
+    return found
 
 
 def _walls(table: OperatorTable, times: Times, sums: Sums) -> Floats:
@@ -247,7 +258,7 @@ def _step(
         wave_s=float(by_shape(table, times.wave_s)[0]),
         alignment_s=float(by_shape(table, times.alignment_s)[0]),
         state=workload.clock,
-        trust=Trust(int(times.trust.min())),
+        trust=Trust(int(_trust(table, times)[0])),
         distance=float(distances.max()) if len(distances) else float("nan"),
         refusal=refusal,
     )

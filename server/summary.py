@@ -97,7 +97,7 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
     one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
     kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
-    count = table.count[first]
+    count = np.where(table.count[first] > 0, table.count[first], 1.0)  # an operator of no layer takes no time
     executions = {name: (getattr(sums, name) / count).tolist() for name in _EXECUTION}
     lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
     total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))

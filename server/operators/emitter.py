@@ -239,18 +239,22 @@ class Emitter:
             )  # fmt: skip
 
     def table(self) -> OperatorTable:
-        """Stack the rows: index = row * shapes + shape."""
-        length, shapes = len(self.rows), self._shapes()
+        """Stack the rows that do anything: index = row * shapes + shape. A tower without tokens does nothing."""
+        rows = [row for row in self.rows if _works(row)]
+        names = list(self.labels)
+        used = {code: index for index, code in enumerate(dict.fromkeys(row["label"] for row in rows))}
+        length, shapes = len(rows), self._shapes()
         size = (length, shapes) if shapes > 1 else (length,)
         columns: dict[str, NDArray[Any]] = {name: np.zeros(size, dtype) for name, dtype in COLUMNS.items()}
         columns["groups"][:] = columns["kernels"][:] = 1
         if shapes > 1:
             columns["shape"][:] = np.arange(shapes)
-        for index, row in enumerate(self.rows):
+        for index, row in enumerate(rows):
             for name, value in row.items():
                 columns[name][index] = value
+            columns["label"][index] = used[row["label"]]
         flat = {name: column.reshape(-1) for name, column in columns.items()}
-        labels = [Label(name=n, layer=layer, part=p, direction=d) for n, layer, p, d in self.labels]
+        labels = [Label(name=n, layer=layer, part=p, direction=d) for n, layer, p, d in map(names.__getitem__, used)]
         return table_from_columns(labels, shapes, length * shapes, flat)
 
     def _shapes(self) -> int:
@@ -260,3 +264,10 @@ class Emitter:
                 if isinstance(value, np.ndarray):
                     return len(value)
         return 1
+
+
+def _works(row: Row) -> bool:
+    """Products of no rows still name their weights' bytes, so it is their FLOPs that count."""
+    if row["kind"] in (_MEMORY, _COLLECTIVE):
+        return bool(np.any(row["bytes_read"]) or np.any(row["bytes_written"]))
+    return bool(np.any(row["executed_flops"]))

@@ -242,7 +242,7 @@ class Emitter:
         """Stack the rows that do anything: index = row * shapes + shape. A tower without tokens does nothing."""
         rows = [row for row in self.rows if _works(row)]
         names = list(self.labels)
-        used = {code: index for index, code in enumerate(dict.fromkeys(row["label"] for row in rows))}
+        used = {code: index for index, code in enumerate(dict.fromkeys(int(row["label"]) for row in rows))}
         length, shapes = len(rows), self._shapes()
         size = (length, shapes) if shapes > 1 else (length,)
         columns: dict[str, NDArray[Any]] = {name: np.zeros(size, dtype) for name, dtype in COLUMNS.items()}
@@ -252,9 +252,9 @@ class Emitter:
         for index, row in enumerate(rows):
             for name, value in row.items():
                 columns[name][index] = value
-            columns["label"][index] = used[row["label"]]
+            columns["label"][index] = used[int(row["label"])]
         flat = {name: column.reshape(-1) for name, column in columns.items()}
-        labels = [Label(name=n, layer=layer, part=p, direction=d) for n, layer, p, d in map(names.__getitem__, used)]
+        labels = [Label(name=n, layer=layer, part=p, direction=d) for n, layer, p, d in (names[code] for code in used)]
         return table_from_columns(labels, shapes, length * shapes, flat)
 
     def _shapes(self) -> int:

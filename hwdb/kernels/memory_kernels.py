@@ -54,6 +54,7 @@ class Traits:
     rows_in_flight: Floats
     sorted_beyond: Floats
     rows_at_most: Floats
+    chunk: Floats
     one_kernel: NDArray[np.bool_]
     softmax_paths: NDArray[np.bool_]
     warp_walk: NDArray[np.bool_]
@@ -68,7 +69,7 @@ class Traits:
 def traits() -> Traits:
     """The traits of every class."""
     found = [rules()["traits"][name] for name in rules()["class"]]
-    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf}
+    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf, "chunk": 0.0}
     return Traits(*(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__slots__))
 
 

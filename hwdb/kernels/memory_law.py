@@ -29,9 +29,11 @@ HOT, GONE = 0.54, 1.03  # of L2: a footprint up to here stays, beyond there noth
 VECTOR = 4  # elements that a thread loads at once in row kernels
 BLOCK = 1024  # elements of a block of an elementwise kernel; a rest goes a slower way
 IN_PLACE = VARIANT_CODES["in_place"]
+LAUNCH_TENSORS, LAUNCH_CHUNKS = 36, 320  # that one launch over lists of four tensors takes (MultiTensorApply.cuh)
 ENDLESS = 1e15  # sets of inputs that never come round again
 CONSTANTS = 6  # floor_s, chip and memory bytes per second, seconds per row, seconds per column, passes again
 START = np.array([1.1e-6, 8e12, 3.2e12, 2e-10, 5e-11, 0.7])
+START_LAUNCHES = np.array([1.1e-6, 8e12, 3.2e12, 3e-6, 4e-10, 0.7])  # a launch where others have a row
 TAIL_S = 1.5e-7  # a last, unfinished block of a stream, before any is measured
 NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the bytes matter
 # weights of a log distance from the class, in log errors
@@ -52,6 +54,7 @@ class Work:
     again: bytes of one more pass over the input that come from device memory
     units: what a kernel's cost by rows is counted in
     walk:  columns that one lane of 32 would walk through; path: which of a kernel's paths a row takes
+    launched: units are launches over lists of tensors
     """
 
     rows: Floats
@@ -64,6 +67,7 @@ class Work:
     walk: Floats
     path: Ints
     overlap: Floats
+    launched: NDArray[np.bool_]
     l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
@@ -76,7 +80,8 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     both = read + written
     cold, warm = table.residency == Residency.COLD, table.residency == Residency.WARM
     rounds = np.where(warm, 1.0, ENDLESS) if sets is None else sets
-    touched = np.where(table.variant == IN_PLACE, np.maximum(read, written), both)
+    in_place = (table.variant == IN_PLACE) | (traits.chunk > 0)
+    touched = np.where(in_place, np.maximum(read, written), both)
     between_reads = np.where(rounds > 1, np.where(cold, touched, read) * rounds + written, touched)
     between_writes = np.where(cold, np.maximum(touched, 1.0) * rounds, touched)
     missed = read * _miss(between_reads / sku.l2_bytes) + written * _miss(between_writes / sku.l2_bytes)
@@ -90,14 +95,31 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
         2048 / 128 * sku.sm_count * 128 / cols, rows / 64
     )  # blocks of 128 threads, 4 rows by 128 columns
     walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
+    launches = np.ceil(_launches(rows, cols, traits))
+    walk = np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
+    again = np.where(traits.chunk > 0, 0.0, again)
     path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
     path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
     path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
     path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
     overlap = (traits.one_kernel & (path == 1)).astype(float)
     units = np.minimum(rows, traits.rows_at_most)
+    units = np.where(traits.chunk > 0, launches, units)
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
-    return Work(rows, cols, read, written, missed, again, units, walk, path, overlap, L2_OVER_HBM * sku.hbm_bytes_per_s)
+    return Work(
+        rows,
+        cols,
+        read,
+        written,
+        missed,
+        again,
+        units,
+        walk,
+        path,
+        overlap,
+        traits.chunk > 0,
+        L2_OVER_HBM * sku.hbm_bytes_per_s,
+    )
 
 
 def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
@@ -108,6 +130,12 @@ def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
     return again
 
 
+def _launches(rows: Floats, cols: Floats, traits: Traits) -> Floats:
+    """Launches that update `rows` tensors of `cols` elements: each takes so many tensors and so many of their chunks."""
+    chunks = rows * np.ceil(cols / np.maximum(traits.chunk, 1.0))
+    return np.maximum(rows / LAUNCH_TENSORS, chunks / LAUNCH_CHUNKS)
+
+
 def _miss(footprint: Floats) -> Floats:
     """Part of the accesses that miss after so many times L2 passed through it."""
     return np.clip((footprint - HOT) / (GONE - HOT), 0.0, 1.0)
@@ -115,20 +143,19 @@ def _miss(footprint: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Walls:
-    """Seconds of each part; arrays of shape (rows,). overlap: 1 where rows and bytes pass at the same time, else 0."""
+    """Seconds of each part; arrays of shape (rows,). hidden_s: of rows or latency, what passes while bytes do."""
 
     floor_s: Floats
     latency_s: Floats
     chip_s: Floats
     memory_s: Floats
     rows_s: Floats
-    overlap: Floats
+    hidden_s: Floats
 
     @property
     def time_s(self) -> Floats:
-        hidden = self.overlap * self.rows_s
-        joined: Floats = np.sqrt(self.chip_s**2 + self.memory_s**2 + hidden**2)
-        return self.floor_s + self.latency_s + (self.rows_s - hidden) + joined
+        joined: Floats = np.sqrt(self.chip_s**2 + self.memory_s**2 + self.hidden_s**2)
+        return self.floor_s + self.latency_s + self.rows_s - self.hidden_s + joined
 
 
 def walls(constants: Floats, w: Work) -> Walls:
@@ -143,7 +170,7 @@ def walls(constants: Floats, w: Work) -> Walls:
         + (both - w.missed) / w.l2_bytes_per_s
         + MISS_S * w.missed / both,
         rows_s=w.units * row,
-        overlap=w.overlap,
+        hidden_s=np.where(w.launched, column * w.walk, w.overlap * w.units * row),
     )
 
 
@@ -180,7 +207,8 @@ def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
 
 def _rows(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
     """Constants of a row kernel, shape (3, 6): each path its own, where enough of it was measured."""
-    whole = _solve(START if prior is None else prior[1], ROW_PRIOR, partial(_seconds, w), measured_s)
+    start = START_LAUNCHES if w.launched.any() else START
+    whole = _solve(start if prior is None else prior[1], ROW_PRIOR, partial(_seconds, w), measured_s)
     found = np.stack([whole] * PATHS)
     for path in range(PATHS):
         if prior is not None and PATH_MIN <= (w.path == path).sum() < len(measured_s):

@@ -21,7 +21,7 @@ from tilewise.hwdb.table import Floats, Ints
 
 COVERAGE = 0.9
 BAND_EDGES_S = np.array([8e-6, 2e-5, 6e-5, 3e-4])  # short kernels are harder: each band has its own interval
-REGION_MIN = 24  # points below which a region borrows its group's, then the family's, interval
+REGION_MIN = 15  # points below which a region takes in its neighbours, then the family, for its interval
 FOLDS = 4
 # Calibrations replay graphs on a stream of their own. Replayed on the default stream, as torch does where the user set no
 # stream, a graph node takes this much longer: both protocols on one H100, 2026-11-28, median of 39 kernels under 25 us.
@@ -166,15 +166,15 @@ def _mean(nets: tuple[mlp.Mlp, ...], features: NDArray[np.float32]) -> Floats:
 
 
 def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:
-    """Conformal quantile of every (family, band); small regions take the family's, then everybody's."""
+    """Conformal quantile of every (family, band); small regions take in their neighbours, then everybody's."""
     margins = np.empty(shape)
     everybody = _quantile(error)
     for f in range(shape[0]):
         mine = error[family == f]
         whole = _quantile(mine) if len(mine) >= REGION_MIN else everybody
         for b in range(shape[1]):
-            region = error[(family == f) & (band == b)]
-            margins[f, b] = _quantile(region) if len(region) >= REGION_MIN else whole
+            near = [mine[np.abs(band[family == f] - b) <= reach] for reach in range(shape[1])]
+            margins[f, b] = next((_quantile(some) for some in near if len(some) >= REGION_MIN), whole)
     return margins
 
 

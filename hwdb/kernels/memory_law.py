@@ -6,8 +6,9 @@ chip:   all bytes over what the SMs move for this kernel, its index arithmetic i
 memory: the bytes that miss L2 over device memory, and those that hit over L2; a row kernel reads its rows again, from
         device memory where the rows in flight do not fit L2
 rows:   rows over the blocks that run at once (a block a row)
-A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, and a stream
-that ends in a part of a block ends later.
+A kernel has these constants for each of its paths: where rows are no whole vectors it takes a slower path, a stream that
+ends in a part of a block ends later, and a copy of whole 512 MiB is slower (as if it camped on few channels).
+An optimizer's launches over lists of tensors stand for rows; a block walks through its chunk while others' bytes pass.
 """
 
 from __future__ import annotations
@@ -21,13 +22,14 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.memory_kernels import Traits
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Residency
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, OperatorTable, Residency
 
 L2_OVER_HBM = 3.0  # rate of what hits L2, over the datasheet's device memory
 MISS_S = 0.4e-6  # what the first miss costs: a stream from device memory starts later
 HOT, GONE = 0.54, 1.03  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
 VECTOR = 4  # elements that a thread loads at once in row kernels
 BLOCK = 1024  # elements of a block of an elementwise kernel; a rest goes a slower way
+COPY, CAMPING_BYTES = OP_CODES["copy"], 2**29  # whole multiples of these are copied at 2.4 instead of 3.0 TB/s
 IN_PLACE = VARIANT_CODES["in_place"]
 LAUNCH_TENSORS, LAUNCH_CHUNKS = 36, 320  # that one launch over lists of four tensors takes (MultiTensorApply.cuh)
 ENDLESS = 1e15  # sets of inputs that never come round again
@@ -38,7 +40,7 @@ TAIL_S = 1.5e-7  # a last, unfinished block of a stream, before any is measured
 NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the bytes matter
 # weights of a log distance from the class, in log errors
 ROW_PRIOR = np.array([0.03, 0.03, 0.1, 0.01, 0.01, 0.03])
-STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3])
+STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3, 0.05])
 LONG = 8192  # columns from which a reduction takes a whole block
 WARP_COLS, REGISTER_COLS = 1024, 9216  # columns up to which a softmax stays in a warp, in a block's registers
 UNSPLIT_ROWS, PART_WALK = 64, 1000.0  # rows that are summed in one go; columns whose walk is worth the adding of a part
@@ -98,7 +100,8 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     launches = np.ceil(_launches(rows, cols, traits))
     walk = np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
     again = np.where(traits.chunk > 0, 0.0, again)
-    path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
+    path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0).astype(np.int64)
+    path = np.where((table.op == COPY) & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
     path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
     path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
     path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
@@ -193,16 +196,19 @@ def fit(w: Work, measured_s: Floats, kernel: Ints, kinds: Ints, by_row: NDArray[
 
 
 def _stream(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:
-    """Constants of a stream, shape (3, 6): a floor of its own where a part of a block is left over."""
-    before = np.array([*START[:3], TAIL_S]) if prior is None else np.array([*prior[1, :3], prior[0, 0] - prior[1, 0]])
+    """Constants of a stream, shape (3, 6): a floor of its own for a rest of a block, a memory rate for camping copies."""
+    before = np.array([*START[:3], TAIL_S, 1.0])
+    if prior is not None:
+        before = np.array([*prior[1, :3], prior[0, 0] - prior[1, 0], prior[2, 2] / prior[1, 2]])
 
-    def both(values: Floats) -> Floats:
+    def paths(values: Floats) -> Floats:
         full = np.full((PATHS, CONSTANTS), NOTHING)
         full[:, :3] = values[:3]
         full[0, 0] += values[3]
+        full[2, 2] *= values[4]
         return full
 
-    return both(_solve(before, STREAM_PRIOR, lambda values: walls(both(values)[w.path].T, w).time_s, measured_s))
+    return paths(_solve(before, STREAM_PRIOR, lambda values: walls(paths(values)[w.path].T, w).time_s, measured_s))
 
 
 def _rows(w: Work, measured_s: Floats, prior: Floats | None) -> Floats:

@@ -269,5 +269,10 @@ class Emitter:
 def _works(row: Row) -> bool:
     """Products of no rows still name their weights' bytes, so it is their FLOPs that count."""
     if row["kind"] in (_MEMORY, _COLLECTIVE):
-        return bool(np.any(row["bytes_read"]) or np.any(row["bytes_written"]))
-    return bool(np.any(row["executed_flops"]))
+        return _some(row["bytes_read"]) or _some(row["bytes_written"])
+    return _some(row["executed_flops"])
+
+
+def _some(value: Number) -> bool:
+    """Whether any shape has some of it; numpy's own question takes ten times as long for one number."""
+    return bool(value.any() if isinstance(value, np.ndarray) else value)

@@ -88,41 +88,53 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     between_writes = np.where(cold, np.maximum(touched, 1.0) * rounds, touched)
     missed = read * _miss(between_reads / sku.l2_bytes) + written * _miss(between_writes / sku.l2_bytes)
     rows, cols = np.maximum(table.rows, 1.0), np.maximum(table.cols, 1.0)
-    again = read * _miss(both / rows * np.minimum(rows, traits.rows_in_flight * sku.sm_count) / sku.l2_bytes)
-    if traits.picks.any():
-        again = np.where(traits.picks, _picked_again(table, sku), again)
-    shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
-    walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
-    parts = np.minimum(
-        2048 / 128 * sku.sm_count * 128 / cols, rows / 64
-    )  # blocks of 128 threads, 4 rows by 128 columns
-    walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
-    launches = np.ceil(_launches(rows, cols, traits))
-    walk = np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
-    again = np.where(traits.chunk > 0, 0.0, again)
-    path = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0).astype(np.int64)
-    path = np.where((table.op == COPY) & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
-    path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
-    path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
-    path = np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
-    overlap = (traits.one_kernel & (path == 1)).astype(float)
-    units = np.minimum(rows, traits.rows_at_most)
-    units = np.where(traits.chunk > 0, launches, units)
+    launched = traits.chunk > 0
+    launches = np.where(launched, np.ceil(_launches(rows, cols, traits)), 1.0)
+    path = _paths(table.op == COPY, read, rows, cols, traits)
+    units = np.where(launched, launches, np.minimum(rows, traits.rows_at_most))
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
     return Work(
-        rows,
-        cols,
-        read,
-        written,
-        missed,
-        again,
-        units,
-        walk,
-        path,
-        overlap,
-        traits.chunk > 0,
-        L2_OVER_HBM * sku.hbm_bytes_per_s,
+        rows=rows,
+        cols=cols,
+        read=read,
+        written=written,
+        missed=missed,
+        again=_again(table, rows, traits, sku),
+        units=units,
+        walk=_walk(rows, cols, launches, traits, sku),
+        path=path,
+        overlap=(traits.one_kernel & (path == 1)).astype(float),
+        launched=launched,
+        l2_bytes_per_s=L2_OVER_HBM * sku.hbm_bytes_per_s,
     )
+
+
+def _again(table: OperatorTable, rows: Floats, traits: Traits, sku: Sku) -> Floats:
+    """Bytes of one more pass over the input that come from device memory: where the rows in flight overflow L2."""
+    both = table.bytes_read + table.bytes_written
+    in_flight = both / rows * np.minimum(rows, traits.rows_in_flight * sku.sm_count)
+    again = np.where(traits.chunk > 0, 0.0, table.bytes_read * _miss(in_flight / sku.l2_bytes))
+    return np.where(traits.picks, _picked_again(table, sku), again) if traits.picks.any() else again
+
+
+def _walk(rows: Floats, cols: Floats, launches: Floats, traits: Traits, sku: Sku) -> Floats:
+    """Columns that one lane of 32 walks through: a whole row, a warp's share of it, a part of a split sum, a chunk."""
+    shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
+    walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
+    # blocks of 128 threads, 4 rows by 128 columns
+    parts = np.minimum(2048 / 128 * sku.sm_count * 128 / cols, rows / 64)
+    walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
+    return np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
+
+
+def _paths(copies: NDArray[np.bool_], read: Floats, rows: Floats, cols: Floats, traits: Traits) -> Ints:
+    """Which of its kernel's paths a row takes; a later trait overrules an earlier one."""
+    whole = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
+    path = whole.astype(np.int64)
+    path = np.where(copies & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
+    path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
+    path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
+    return np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
 
 
 def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
@@ -134,7 +146,7 @@ def _picked_again(table: OperatorTable, sku: Sku) -> Floats:
 
 
 def _launches(rows: Floats, cols: Floats, traits: Traits) -> Floats:
-    """Launches that update `rows` tensors of `cols` elements: each takes so many tensors and so many of their chunks."""
+    """Launches that update `rows` tensors of `cols` elements, in parts: each takes so many tensors and chunks."""
     chunks = rows * np.ceil(cols / np.maximum(traits.chunk, 1.0))
     return np.maximum(rows / LAUNCH_TENSORS, chunks / LAUNCH_CHUNKS)
 

@@ -246,8 +246,8 @@ class OperatorTable:
         mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY) & (self.op == 0)
         return mask
 
-    def select(self, rows: NDArray[np.bool_] | Ints) -> OperatorTable:
-        """The rows of a mask or an index array, labels and shape count kept."""
+    def select(self, rows: NDArray[np.bool_] | Ints | slice) -> OperatorTable:
+        """The rows of a mask, an index array or a slice, labels and shape count kept."""
         kept = {name: getattr(self, name)[rows] for name in COLUMNS}
         return OperatorTable(labels=self.labels, shapes=self.shapes, **kept)
 

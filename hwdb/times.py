@@ -93,7 +93,7 @@ COLUMNS: dict[str, type] = {
 }
 
 
-def merge(length: int, parts: Sequence[tuple[Ints, Times]]) -> Times:
+def merge(length: int, parts: Sequence[tuple[Ints | slice, Times]]) -> Times:
     """One Times of `length` rows from (row indices, Times of those rows); the parts cover every row once."""
     columns: dict[str, NDArray[Any]] = {name: np.empty(length, dtype) for name, dtype in COLUMNS.items()}
     names: dict[tuple[str, ...], int] = {}  # texts that several parts share are kept once

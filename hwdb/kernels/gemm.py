@@ -37,7 +37,6 @@ OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and s
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
-DISTINCT = 256  # rows from which on it pays to look for equal ones
 CHUNK = 16384  # rows at a time: the working set stays in L2
 
 
@@ -172,10 +171,10 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[An
     p = problem_of({name: values[use] for name, values in columns.items()})
     rows, _ = evaluate(p, model, sku)
     plan = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
-    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL)
+    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL, machines=columns["spread"][use] / 2)
     asked, _ = evaluate(gemm_choice.asked(harvest, every=3), model, sku)
     seen = np.concatenate([asked.features, *[rows.features] * 4])
-    residual = regression.distilled(residual, seen, mlp.Training(hidden=(128, 64), epochs=40, batch=512, decay=0.0))
+    residual = regression.distilled(residual, seen, mlp.Training(hidden=(96, 32), epochs=60, batch=256, decay=0.0))
     return model.to_arrays() | residual.to_arrays()
 
 
@@ -184,8 +183,8 @@ def joined(families: Mapping[str, Measurements]) -> dict[str, NDArray[Any]]:
     parts = []
     for columns in families.values():
         count = len(columns["m"])
-        plain = {"groups": np.ones(count, np.int64), "sets": np.zeros(count, np.int64)}
-        names = ("kind", "dtype", "groups", "m", "n", "k", "sets", "state", "held")
+        plain = {"groups": np.ones(count, np.int64), "sets": np.zeros(count, np.int64), "spread": np.zeros(count)}
+        names = ("kind", "dtype", "groups", "m", "n", "k", "sets", "state", "held", "spread")
         parts.append({name: np.asarray(columns[name] if name in columns else plain[name]) for name in names})
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
@@ -214,41 +213,17 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     A precision and layout that was never measured is answered by the roofline; a shape farther than OCTAVES_MAX from
     every measured one is refused.
     """
-    if len(table) > DISTINCT:
-        first, back = _distinct(table)
-        if len(first) < 0.7 * len(table):
-            return predict(table.select(first), model, sku, state).select(back)
-    built = _built(model)
-    parts = (
-        [
-            _chunk(table.select(np.arange(i, min(i + CHUNK, len(table)))), built, sku)
-            for i in range(0, len(table), CHUNK)
-        ]
-        if len(table) > CHUNK
-        else [_chunk(table, built, sku)]
-    )
-    times = (
-        parts[0]
-        if len(parts) == 1
-        else merge(len(table), [(np.arange(i * CHUNK, i * CHUNK + len(part)), part) for i, part in enumerate(parts)])
-    )
+    built, ends = _built(model), range(0, max(len(table), 1), CHUNK)
+    parts = [
+        (slice(i, min(i + CHUNK, len(table))), _chunk(table.select(slice(i, i + CHUNK)), built, sku)) for i in ends
+    ]
+    times = parts[0][1] if len(parts) == 1 else merge(len(table), parts)
     strange = np.flatnonzero(np.isnan(times.distance))
     if not len(strange):
         return times
     rest = np.flatnonzero(~np.isnan(times.distance))
     known = [(rest, times.select(rest))] if len(rest) else []
     return merge(len(table), [*known, (strange, roofline.predict(table.select(strange), {}, sku, state))])
-
-
-def _distinct(table: OperatorTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One row of every distinct GEMM, and which of them each row is: layers and candidates repeat the same products."""
-    mixed = np.zeros(len(table), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in (table.m, table.n, table.k, table.groups, table.layout, table.precision):
-            mixed = (mixed ^ np.asarray(column, np.float64).view(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
-            mixed ^= mixed >> np.uint64(29)
-    _, first, back = np.unique(mixed, return_index=True, return_inverse=True)
-    return first, back
 
 
 def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:

@@ -2,14 +2,15 @@
 
 A calibration records, for up to a million shapes, the configuration that the library's heuristic returns (tile, split-K,
 algorithm). The choice is a function of the shape alone but of no simple form, so small nets classify it, one for each
-family of formats, layout and alignment, from what the common tiles would waste on the shape. Where they err, the two
-configurations are near ties.
+family of formats, layout, alignment and range of m, from what the common tiles would waste on the shape. Where they err,
+the two configurations are near ties.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,6 @@ TILES = (
     (192, 16), (64, 80), (176, 128), (144, 256), (128, 192), (64, 128), (128, 80), (192, 160),
 )  # fmt: skip
 WASTE_MAX = 64.0
-HIDDEN = (96, 48)
 RARE, RARE_COUNT = 4e-4, 5  # configurations chosen less often than this are not classes of their own
 SPLIT_STEPS = 20.5  # a split keeps at least 21 steps of 128 bytes along k (read off cuBLASLt 13.1's answers)
 
@@ -76,26 +76,25 @@ def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
     """Shape (rows, inputs): sizes, what whole steps waste along m and n, and what whole waves of whole tiles waste."""
-    columns = [np.log2(p.m), np.log2(p.n), np.log2(p.k), np.log2(p.alignment), np.log2(p.groups)]
-    columns += [
-        (p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
-    ]
+    flags = (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
+    columns = np.empty((5 + len(flags) + 2 * len(STEPS) + len(TILES), len(p.m)), np.float32)
+    free = iter(columns)
+    for size in (p.m, p.n, p.k, p.alignment, p.groups):
+        np.log2(size, out=next(free))
+    for code in flags:
+        next(free)[:] = p.precision == code
     sizes = {*STEPS, *(size for tile in TILES for size in tile)}
     over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}  # a product with 1/size would miss whole tiles
     over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}
     one_m, one_n = 1 / p.m, 1 / p.n
     for step in STEPS:
-        columns.append(np.minimum(over_m[step] * one_m * np.float32(step), 8))
-        columns.append(over_n[step] * one_n * np.float32(step))
-    whole = one_m * one_n / p.groups
+        np.minimum(over_m[step] * one_m * np.float32(step), 8, out=next(free))
+        np.multiply(over_n[step], one_n * np.float32(step), out=next(free))
+    whole, per_sm = one_m * one_n / p.groups, p.groups / np.float32(sms)
     for tile_n, tile_m in TILES:
-        waste = (
-            np.ceil(over_n[tile_n] * over_m[tile_m] * p.groups / np.float32(sms))
-            * whole
-            * np.float32(sms * tile_n * tile_m)
-        )
-        columns.append(np.log2(np.minimum(waste, WASTE_MAX)))
-    return np.stack(columns).T  # column by column: what reads it multiplies by a matrix and minds no order
+        waste = np.ceil(over_n[tile_n] * over_m[tile_m] * per_sm) * whole * np.float32(sms * tile_n * tile_m)
+        np.log2(np.minimum(waste, WASTE_MAX, out=waste), out=next(free))
+    return columns.T  # column by column: what reads it multiplies by a matrix and minds no order
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,12 +117,13 @@ class ChoiceModel:
     splits: mlp.Mlp  # log2 of the pieces along k, where a configuration splits
 
     def choose(self, p: Problem, sms: int) -> Choice:
-        index = np.zeros(len(p.m), np.int64)
-        inputs, kinds = features(p, sms), self.known(kind_of(p))
-        for kind in np.unique(kinds):
-            rows = np.flatnonzero(kinds == kind)
-            mine = np.flatnonzero(self.classes[:, 0] == kind)
-            index[rows] = mine[self.nets[int(kind)](inputs[rows] if len(rows) < len(index) else inputs).argmax(1)]
+        kinds = self.known(kind_of(p))
+        order = np.argsort(kinds.astype(np.int16), kind="stable")
+        inputs, kinds = features(p[order], sms), kinds[order]
+        index = np.zeros(len(order), np.int64)
+        for first, last in pairwise([*np.flatnonzero(np.diff(kinds, prepend=-1)), len(kinds)]):
+            mine = np.flatnonzero(self.classes[:, 0] == kinds[first])
+            index[order[first:last]] = mine[self.nets[int(kinds[first])](inputs[first:last]).argmax(1)]
         _, algorithm, tile_n, tile_m, split = self.classes[index].T
         width, height = tile_n.astype(np.float32), tile_m.astype(np.float32)
         pieces = np.ones(len(index), np.float32)
@@ -170,13 +170,14 @@ POOLS: tuple[tuple[Precision, ...], ...] = (
 POOL = np.array([next((i for i, pool in enumerate(POOLS) if p in pool), 0) for p in Precision])
 
 TMA_BYTES = 16  # alignment of leading dimensions from which on tensors can be fetched by TMA
-KINDS = len(POOLS) * len(Layout) * 2
+M_EDGES = np.array([16, 64, 256, 1024, 4096], np.float32)  # from tokens of a decode to those of a training step
+KINDS = len(POOLS) * len(Layout) * 2 * (len(M_EDGES) + 1)
 
 
 def kind_of(p: Problem) -> Ints:
-    """Which net answers: family of formats, layout, whether operands are aligned for TMA."""
+    """Which net answers: family of formats, layout, whether operands are aligned for TMA, range of m."""
     kinds: Ints = (POOL[p.precision] * len(Layout) + p.layout) * 2 + (p.alignment >= TMA_BYTES)
-    return kinds
+    return kinds * (len(M_EDGES) + 1) + np.searchsorted(M_EDGES, p.m)
 
 
 def split_features(
@@ -195,7 +196,7 @@ def split_features(
     return np.asarray(np.stack(columns, 1), np.float32)
 
 
-def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 40) -> ChoiceModel:
+def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 100) -> ChoiceModel:
     """Learn from columns m, n, k, layout, precision, algorithm, tile_n, tile_m, split_k of the library's answers."""
     p = asked(harvest)
     inputs, kinds = features(p, sms), kind_of(p)
@@ -210,7 +211,7 @@ def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 40) -> Choi
         rename, use = np.cumsum(common) - 1, common[which]
         if not use.any():
             continue
-        plan = mlp.Training(hidden=HIDDEN, epochs=epochs, batch=512)
+        plan = mlp.Training(hidden=(48, 32), epochs=epochs, batch=256)
         nets[int(kind)] = mlp.train(inputs[rows[use]], rename[which[use]], int(common.sum()), mlp.cross_entropy, plan)
         classes.append(np.column_stack([np.full(common.sum(), kind), found[common]]))
     return ChoiceModel(nets, np.concatenate(classes), _fit_splits(p, harvest, sms))

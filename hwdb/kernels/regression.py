@@ -143,10 +143,12 @@ def fit(
     nets: int = 4,
     limit: float = 1.5,
     local: mlp.Training | None = None,
+    machines: Floats | float = 0.0,
 ) -> Regression:
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
     `limit` bounds |log residual|. `local`: how a net learns where errors are usually large or small; None: it is not asked.
+    `machines`: half of what machines of the SKU differed by, as a share of the time: the interval is for each, not for their mean.
     Held-out shapes are not the caller's to hand in: they judge the result.
     """
     target = np.log(measured_s / rows.base_s)
@@ -164,7 +166,9 @@ def fit(
             usual[apart] = _usual(_learn_usual(rows.features[~apart], error[~apart], local), rows.features[apart])
     predicted_s = rows.base_s * np.exp(guess)
     shape = (int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)
-    margins = _margins(error / usual, rows.family, np.searchsorted(BAND_EDGES_S, predicted_s), shape)
+    of_each = np.concatenate([np.abs(target - guess + machines), np.abs(target - guess - machines)]) / np.tile(usual, 2)
+    band = np.searchsorted(BAND_EDGES_S, predicted_s)
+    margins = _margins(of_each, np.tile(rows.family, 2), np.tile(band, 2), shape)
     grid, origin = _grid(rows)
     learned = None if local is None else _learn_usual(rows.features, error, local)
     return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit, learned)

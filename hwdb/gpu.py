@@ -51,6 +51,13 @@ class Gpu:
         return self._parts(table, fitted, state)
 
     def _parts(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
+        """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
+        if table.shapes > 1:
+            rows, place = table.distinct()
+            return self._by_kind(table.select(rows), fitted, state).select(place)
+        return self._by_kind(table, fitted, state)
+
+    def _by_kind(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
         parts = []
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
         for kind in sorted(set(kinds.tolist())):

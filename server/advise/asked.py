@@ -1,0 +1,99 @@
+"""What is asked of every shape: workloads on GPUs, each with its weight, and the one figure that ranks shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.table import Floats, Ints
+from tilewise.server.advise.subject import Subject
+from tilewise.server.deadline import check_alive
+from tilewise.server.predict import predict_many
+from tilewise.server.workload import Workload
+
+CHUNK = 1024  # shapes in one pass: some 30 MB of operators, and some 50 ms between two looks at the deadline
+Changes = dict[str, Ints]  # canonical size -> its value in every candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One workload on one GPU; weight: its share of all tokens."""
+
+    gpu: Gpu
+    workload: Workload
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a pass over candidates yields.
+
+    time_s: (asked, candidates) seconds a step; NaN where refused
+    memory_bytes: (asked, candidates) resident bytes; parameters: (candidates,)
+    """
+
+    time_s: Floats
+    memory_bytes: Floats
+    parameters: Floats
+
+
+def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figures:
+    """Figures of candidates that differ in sizes; NaN times for shapes that cannot be. Chunk by chunk: looks at the deadline."""
+    total = len(next(iter(changes.values()), ()))
+    found = Figures(np.full((len(asked), total), np.nan), np.full((len(asked), total), np.nan), np.full(total, np.nan))
+    for first in range(0, total, CHUNK):
+        _fill(subject, asked, changes, np.arange(first, min(first + CHUNK, total)), found)
+        check_alive()
+    return found
+
+
+def as_changes(subject: Subject, shapes: Sequence[Mapping[str, int]]) -> Changes:
+    """Shapes, each with the sizes that differ from the model's own, as arrays; at least one shape must differ."""
+    names = dict.fromkeys(name for shape in shapes for name in shape)
+    return {name: np.array([shape.get(name, subject.sizes[name]) for shape in shapes]) for name in names}
+
+
+def _fill(subject: Subject, asked: Sequence[Asked], changes: Changes, rows: Ints, into: Figures) -> None:
+    """One chunk; where one of its shapes is impossible, its halves."""
+    try:
+        arch = subject.read({name: values[rows] for name, values in changes.items()})
+        for at, each in enumerate(asked):
+            table = predict_many(each.gpu, arch, each.workload)
+            into.time_s[at, rows] = table.time_s
+            into.memory_bytes[at, rows] = table.peak_memory_bytes
+            into.parameters[rows] = table.parameters
+    except (InvalidInput, NotAvailable):
+        if len(rows) > 1:
+            _fill(subject, asked, changes, rows[: len(rows) // 2], into)
+            _fill(subject, asked, changes, rows[len(rows) // 2 :], into)
+
+
+def beyond_size(ratio: Floats, parameters: Floats | float) -> Floats:
+    """A ratio of times without what fewer parameters give by themselves: a smaller model that is faster is no advice.
+
+    parameters: after over before; more of them are no excuse either
+    """
+    return ratio / np.minimum(1.0, parameters)
+
+
+def score(asked: Sequence[Asked], ratio: NDArray[np.float64]) -> Floats:
+    """Time after over time before: of each GPU the workloads' mix, of all GPUs the one that gains least.
+
+    ratio: (asked, candidates), time of a token over that of the model as it is; tokens weigh as much as their time
+    """
+    gpus: dict[str, list[int]] = {}
+    for at, each in enumerate(asked):
+        gpus.setdefault(each.gpu.sku.name, []).append(at)
+    worst: Floats = np.max([_mix(asked, ratio, rows) for rows in gpus.values()], axis=0)
+    return worst
+
+
+def _mix(asked: Sequence[Asked], ratio: NDArray[np.float64], rows: list[int]) -> Floats:
+    weights = np.array([asked[at].weight for at in rows])
+    mixed: Floats = (weights[:, None] * ratio[rows]).sum(axis=0) / weights.sum()
+    return mixed

@@ -12,7 +12,13 @@ from grpc_status import rpc_status
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.status import from_status
 
-TIMEOUT_S = {"Predict": 10.0, "BatchPredict": 60.0, "UploadCalibration": 120.0, "ValidateCalibration": 30.0}
+TIMEOUT_S = {
+    "Predict": 10.0,
+    "BatchPredict": 60.0,
+    "Check": 60.0,
+    "UploadCalibration": 120.0,
+    "ValidateCalibration": 30.0,
+}
 OTHER_TIMEOUT_S = 5.0
 # A server that restarts or is drained answers UNAVAILABLE for a moment; nothing else is worth a second try.
 RETRIES = {

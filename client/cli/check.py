@@ -13,6 +13,7 @@ from tilewise.client.client import TilewiseClient
 from tilewise.client.gate import verdict
 from tilewise.client.gate.inputs import NothingToCheck, Place, request
 from tilewise.client.render.gate import FORMS, rendered
+from tilewise.client.render.gate.common import About
 from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
 
 SUMMARY = "GITHUB_STEP_SUMMARY"  # a file to which a step of a GitHub workflow appends markdown
@@ -89,11 +90,11 @@ def check(
         return verdict.NOTHING
     with TilewiseClient(server) as client:
         answer = client.check(asked)
-    facts = {"policy": asked.policy_path, "command": _command(asked, base, base_file), "strict": strict}
-    write(rendered(answer, form, **facts), output)
+    about = About(asked.policy_path, _command(asked, base, base_file), strict)
+    write(rendered(answer, form, about), output)
     for name, file in written:
-        write(rendered(answer, name, **facts), file)
-    _summarise(answer, facts)
+        write(rendered(answer, name, about), file)
+    _summarise(answer, about)
     if update_budget:
         _ratchet(place, asked, answer)
     code = verdict.exit_code(answer, strict=strict)
@@ -120,11 +121,11 @@ def _command(asked: CheckRequest, base: str | None, base_file: str | None) -> st
     return " ".join(["tilewise check", *stated, f"--date {asked.date}"])
 
 
-def _summarise(answer: CheckResponse, facts: dict[str, object]) -> None:
+def _summarise(answer: CheckResponse, about: About) -> None:
     """Append to the summary of a GitHub job, where this is one."""
     if not (path := os.environ.get(SUMMARY)):
         return
-    text = rendered(answer, "markdown", **facts)  # type: ignore[arg-type]
+    text = rendered(answer, "markdown", about)
     room = SUMMARY_BYTES - (os.path.getsize(path) if os.path.exists(path) else 0)
     if len(text.encode()) < room:
         with open(path, "a", encoding="utf-8") as file:

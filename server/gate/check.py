@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import date
 
-from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError, TooLarge
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseError, TooLarge
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.gate import policy as policies
 from tilewise.server.gate.allowances import silence, stale
@@ -27,6 +27,7 @@ from tilewise.v1.check_pb2 import (
 )
 
 MOST_ITEMS = 10_000
+DATASHEET = "datasheet"  # in place of a calibration's id: none answers
 GpuOf = Callable[[str], Gpu]
 
 
@@ -34,7 +35,7 @@ def check(request: CheckRequest, gpu_of: GpuOf, version: str) -> CheckResponse:
     """Judge every configuration whose shape, or whose workload, changed.
 
     gpu_of: the GPU of a name, with the calibration that answers; version: of the database
-    Raises InvalidInput (BAD_POLICY, BAD_DATE, FIELD_REQUIRED), NotFound (UNKNOWN_GPU), NotAvailable (HWDB_TOO_OLD) and
+    Raises InvalidInput (BAD_POLICY, BAD_DATE, FIELD_REQUIRED), NotFound (UNKNOWN_GPU, CALIBRATION_NOT_FOUND), NotAvailable (HWDB_TOO_OLD) and
     TooLarge. A configuration that cannot be judged is a comparison with an error, not an exception.
     """
     policy, today = policies.read(request.policy_toml, request.policy_path or "tilewise.toml"), _day(request.date)
@@ -44,6 +45,7 @@ def check(request: CheckRequest, gpu_of: GpuOf, version: str) -> CheckResponse:
         message = f"{len(request.items)} configurations in a check; at most {MOST_ITEMS}"
         raise TooLarge(message, reason="BATCH_TOO_LARGE", field="items")
     asked = _asked(policy, _before(request, policy), gpu_of)
+    _answered_by(asked, request.calibration, policy.since)
     inspector = Inspector(policy, Cures())
     calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
     answer = CheckResponse(database_version=version, calibrations=calibrations)
@@ -75,14 +77,26 @@ def _before(request: CheckRequest, policy: Policy) -> Policy:
 
 
 def _asked(policy: Policy, before: Policy, gpu_of: GpuOf) -> list[Asked]:
-    gpus = [gpu_of(name) for name in policy.gpus]
-    for gpu in gpus:
-        _new_enough(gpu, policy.since)
     return [
         Asked(gpu, name, workload, before.workloads.get(name, workload))
-        for gpu in gpus
+        for gpu in map(gpu_of, policy.gpus)
         for name, workload in policy.workloads.items()
     ]
+
+
+def _answered_by(asked: Sequence[Asked], calibration: str, since: str) -> None:
+    """Raises NotFound where no GPU has the calibration asked for, and NotAvailable where the active ones are too old."""
+    if not calibration:
+        for each in asked:
+            _new_enough(each.gpu, since)
+    elif calibration != DATASHEET and all(
+        each.gpu.calibration is None or each.gpu.calibration.id != calibration for each in asked
+    ):
+        known = sorted({each.gpu.calibration.id for each in asked if each.gpu.calibration is not None})
+        message = (
+            f"no GPU of the policy has a calibration {calibration[:60]!r}; active are {', '.join(known) or 'none'}"
+        )
+        raise NotFound(message, reason="CALIBRATION_NOT_FOUND", field="calibration")
 
 
 def _new_enough(gpu: Gpu, since: str) -> None:
@@ -109,9 +123,9 @@ def _comparison(change: Change, budget: Budget, asked: Asked) -> Comparison:
     return compare(change.path, asked.name, budget, asked.gpu, base, after)
 
 
-def _verdict(comparisons: Sequence[Comparison], findings: Sequence[Finding]) -> Verdict.ValueType:
+def _verdict(comparisons: Sequence[Comparison], findings: Sequence[Finding]) -> Verdict:
     """The worst of what the policy minds; what an allowance covers does not count."""
-    worst: Verdict.ValueType = VERDICT_PASS
+    worst: Verdict = VERDICT_PASS
     for each in comparisons:
         if each.severity == SEVERITY_ERROR and not each.suppressed_by:
             worst = max(worst, each.verdict)

@@ -80,7 +80,7 @@ def _too_little_trust(trust: str, budget: Budget) -> NotAvailable:
     return NotAvailable(message, reason="TRUST_TOO_LOW", field="min_trust")
 
 
-def _verdict(metric: Metric, bounds: Bounds, limit: float, slack: float) -> Verdict.ValueType:
+def _verdict(metric: Metric, bounds: Bounds, limit: float, slack: float) -> Verdict:
     """Whether a value with its bounds keeps a limit that may be missed by a share of `slack`."""
     low, value, _ = bounds if metric.less else [1 / bound if bound else math.inf for bound in reversed(bounds)]
     allowed = (limit if metric.less else 1 / limit) * (1 + slack) * (1 + ROUNDING)

@@ -16,6 +16,7 @@ from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import Policy
 from tilewise.server.gate.rules import rules
 from tilewise.server.gate.words import told
+from tilewise.server.messages.enums import number
 from tilewise.server.workload import Workload
 from tilewise.v1.check_pb2 import (
     SEVERITY_INFO,
@@ -73,14 +74,14 @@ class Inspector:
                 continue
             size, fix = self._cure(change, asked[each.gpu, each.workload], tuple(change.changed_sizes))
             code = "TW101" if each.limit.startswith("max_regression") else "TW102"
-            severity: Severity.ValueType | None = each.severity
+            severity: Severity | None = each.severity
             if each.verdict == VERDICT_UNCERTAIN:
                 code, severity = "TW103", None
             yield self._finding(code, change, told(each), size, fix, severity)
 
     def _not_evaluated(self, change: Change, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
         """One finding for every reason, at the severity of the strictest budget that it leaves without a number."""
-        worst: dict[tuple[str, str, str], Severity.ValueType] = {}
+        worst: dict[tuple[str, str, str], Severity] = {}
         for each in comparisons:
             if each.verdict == VERDICT_ERROR:
                 config_at_fault = each.error.code == INVALID_ARGUMENT
@@ -142,7 +143,7 @@ class Inspector:
         message: str,
         field: str = "",
         fix: str = "",
-        severity: Severity.ValueType | None = None,
+        severity: Severity | None = None,
     ) -> Finding:
         """A finding at the key that states `field`, or else at the first key that changed; severity None: the rule's own."""
         key, place = change.place(field, rules()[code].follows)
@@ -153,7 +154,8 @@ class Inspector:
         return found
 
 
-def rated(code: str, policy: Policy) -> Severity.ValueType:
+def rated(code: str, policy: Policy) -> Severity:
     """The severity of a rule under a policy; unspecified where it is off."""
     word = policy.severities.get(code, rules()[code].severity)
-    return Severity.Value("SEVERITY_UNSPECIFIED" if word == "off" else f"SEVERITY_{word.upper()}")
+    found: Severity = number(Severity, "" if word == "off" else word)
+    return found

@@ -175,8 +175,8 @@ class _Reader:
         if not limits.keys() & table.keys():
             raise self._bad("a budget needs max_regression or limit", line=line)
         for key in (key for key in limits if key in table):
-            values = dict.fromkeys(limits) | {key: self._quantity(table[key], key, limits[key], line)}
-            yield Budget(config=config, metric=metric, line=line, text=f"{key} {table[key]}", **values, **facts)
+            facts |= dict.fromkeys(limits) | {key: self._quantity(table[key], key, limits[key], line)}
+            yield Budget(config=config, metric=metric, line=line, text=f"{key} {table[key]}", **facts)
 
     def _some(self, table: dict[str, Any], key: str, all_of: tuple[str, ...], line: int) -> tuple[str, ...]:
         """The names a budget takes of those that the policy has; all of them where it names none."""

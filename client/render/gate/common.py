@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import groupby
 
 from tilewise.client.render.data import word
@@ -19,6 +20,15 @@ from tilewise.v1.check_pb2 import (
     Severity,
     Verdict,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """policy: its path; command: what gives the same answer again; strict: whether what is uncertain counts as broken."""
+
+    policy: str
+    command: str = "tilewise check"
+    strict: bool = False
 
 
 def verdict_word(each: Comparison, *, strict: bool = False) -> str:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from tilewise.client.render.gate.common import counts, database, level, rule_name, sentence, shown
+from tilewise.client.render.gate.common import About, counts, database, level, rule_name, sentence, shown
 from tilewise.v1.check_pb2 import CheckResponse, Finding
 
 SHOWN = 10
 _COMMANDS = {"error": "error", "warning": "warning", "info": "notice"}
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+def render(answer: CheckResponse, about: About) -> str:
     kinds: dict[str, list[Finding]] = defaultdict(list)
     for finding in shown(answer):
         kinds[_COMMANDS[level(finding)]].append(finding)
@@ -25,7 +25,9 @@ def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) ->
         lines += [annotation(kind, finding) for finding in fits]
         if len(found) > len(fits):
             lines.append(f"::{kind} title=tilewise check::and {len(found) - len(fits)} more: see the job summary")
-    lines.append(_text(f"tilewise check: {counts(answer, strict=strict)} ({database(answer)}; policy {policy})"))
+    lines.append(
+        _text(f"tilewise check: {counts(answer, strict=about.strict)} ({database(answer)}; policy {about.policy})")
+    )
     return "\n".join(lines) + "\n"
 
 

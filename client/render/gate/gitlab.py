@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tilewise.client.render.gate.common import level, rule_name, sentence, shown
+from tilewise.client.render.gate.common import About, level, rule_name, sentence, shown
 from tilewise.client.render.gate.sarif import fingerprint
 from tilewise.v1.check_pb2 import CheckResponse, Finding
 
 _SEVERITIES = {"error": "major", "warning": "minor", "info": "info"}
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+def render(answer: CheckResponse, about: About) -> str:
     return json.dumps([_issue(finding) for finding in shown(answer)], indent=2) + "\n"
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from tilewise.client.render.data import to_json
+from tilewise.client.render.gate.common import About
 from tilewise.v1.check_pb2 import CheckResponse
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+def render(answer: CheckResponse, about: About) -> str:
     return to_json(answer)

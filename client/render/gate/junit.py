@@ -5,19 +5,28 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as xml
 
-from tilewise.client.render.gate.common import by_path, database, of_budget, rule_name, sentence, shown, verdict_word
+from tilewise.client.render.gate.common import (
+    About,
+    by_path,
+    database,
+    of_budget,
+    rule_name,
+    sentence,
+    shown,
+    verdict_word,
+)
 from tilewise.server.gate.words import told
 from tilewise.v1.check_pb2 import SEVERITY_ERROR, CheckResponse, Comparison, Finding
 
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no way to say
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+def render(answer: CheckResponse, about: About) -> str:
     suites = xml.Element("testsuites", name="tilewise check")
     for path, comparisons in by_path(answer):
         suite = _suite(suites, path, answer)
         for each in comparisons:
-            _comparison(suite, each, strict)
+            _comparison(suite, each, about.strict)
         for finding in shown(answer):
             if finding.path == path and not of_budget(finding):
                 _finding(suite, finding)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 from tilewise.client.render.data import word
-from tilewise.client.render.gate.common import counts, database, level, rule_name, shown, verdict_word
+from tilewise.client.render.gate.common import About, counts, database, level, rule_name, shown, verdict_word
 from tilewise.client.render.text import seconds
 from tilewise.server.gate.words import band, change, value
 from tilewise.v1.check_pb2 import (
@@ -28,31 +28,38 @@ MOST_ROWS, MOST_FINDINGS, MOST_TEXT = 60, 40, 300
 ICONS = {"pass": "✅ pass", "FAIL": "❌ fail", "uncertain": "⚠️ uncertain", "error": "⛔ not evaluated",
          "warn": "⚠️ warning", "allowed": "🔕 allowed"}  # fmt: skip
 
+HEADLINES = {
+    VERDICT_ERROR: "⛔ not evaluated",
+    VERDICT_FAIL: "❌ fails",
+    VERDICT_UNCERTAIN: "⚠️ uncertain",
+    VERDICT_PASS: "✅ passes",
+}
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+
+def render(answer: CheckResponse, about: About) -> str:
     order = {VERDICT_ERROR: 0, VERDICT_FAIL: 1, VERDICT_UNCERTAIN: 2, VERDICT_PASS: 3}
     rows = sorted(answer.comparisons, key=lambda each: order[each.verdict])
-    parts = [f"<!-- tilewise-check:{_marker(policy)} -->", f"### {headline(answer, strict)}"]
+    parts = [f"<!-- tilewise-check:{_marker(about.policy)} -->", f"### {headline(answer, about.strict)}"]
     if rows:
-        parts.append(_table(rows, strict))
+        parts.append(_table(rows, about.strict))
     parts += _layers(rows)
     parts += _findings(shown(answer))
     if answer.unchanged_paths:
         parts.append(f"No shape change: {_some(map(_code, answer.unchanged_paths))}.")
     parts.append(
-        f"<sub>tilewise {_version()}, {_escaped(database(answer))} · policy {_code(policy)} · reproduce: {_code(command)}</sub>"
+        f"<sub>tilewise {_version()}, {_escaped(database(answer))} · policy {_code(about.policy)} · reproduce: {_code(about.command)}</sub>"
     )
     return "\n\n".join(parts) + "\n"
 
 
 def headline(answer: CheckResponse, strict: bool) -> str:
     """The verdict, and the change that matters most."""
-    judged = [each for each in answer.comparisons if each.HasField("ratio") and each.verdict != VERDICT_ERROR]
     if not answer.comparisons:
         return "✅ Tilewise: no shape change"
-    red = any(verdict_word(each, strict=strict) == "FAIL" for each in answer.comparisons)
-    verdict = "⛔ not evaluated" if answer.verdict == VERDICT_ERROR else "❌ fails" if red or answer.verdict == VERDICT_FAIL else (
-        "⚠️ uncertain" if answer.verdict == VERDICT_UNCERTAIN else "✅ passes")  # fmt: skip
+    verdict = HEADLINES[answer.verdict]
+    if strict and answer.verdict == VERDICT_UNCERTAIN:
+        verdict = HEADLINES[VERDICT_FAIL]
+    judged = [each for each in answer.comparisons if each.HasField("ratio") and each.verdict != VERDICT_ERROR]
     worst = max(judged, key=lambda each: (each.verdict, abs(each.ratio - 1)), default=None)
     most = f": {_escaped(worst.path)} {worst.metric} {change(worst.ratio)}" if worst is not None else ""
     return f"Tilewise {verdict}{most} — {counts(answer, strict=strict)}"

@@ -10,7 +10,7 @@ import json
 from typing import Any
 from urllib.parse import quote
 
-from tilewise.client.render.gate.common import database, level, sentence
+from tilewise.client.render.gate.common import About, database, level, sentence
 from tilewise.server.gate.rules import Rule, rules
 from tilewise.v1.check_pb2 import CheckResponse, Finding
 
@@ -19,7 +19,7 @@ MOST_RESULTS = 25_000
 _LEVELS = {"error": "error", "warning": "warning", "info": "note", "off": "none"}
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
+def render(answer: CheckResponse, about: About) -> str:
     import tilewise
 
     driver = {
@@ -32,7 +32,7 @@ def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) ->
         "tool": {"driver": driver},
         "columnKind": "unicodeCodePoints",
         "results": [_result(finding) for finding in answer.findings[:MOST_RESULTS]],
-        "properties": {"database": database(answer), "policy": policy},
+        "properties": {"database": database(answer), "policy": about.policy},
     }
     return json.dumps({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}, indent=2) + "\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewise.client.render.data import word
-from tilewise.client.render.gate.common import by_path, counts, database, level, rule_name, shown, verdict_word
+from tilewise.client.render.gate.common import About, by_path, counts, database, level, rule_name, shown, verdict_word
 from tilewise.client.render.text import seconds
 from tilewise.server.gate.words import moved
 from tilewise.v1.check_pb2 import VERDICT_ERROR, VERDICT_PASS, CheckResponse, Comparison, Finding, LayerChange
@@ -14,12 +14,12 @@ from tilewise.v1.prediction_pb2 import Wall
 MOST_LAYERS = 3
 
 
-def render(answer: CheckResponse, *, policy: str, command: str, strict: bool) -> str:
-    lines = [line for path, found in by_path(answer) for line in file_lines(path, found, strict)]
+def render(answer: CheckResponse, about: About) -> str:
+    lines = [line for path, found in by_path(answer) for line in file_lines(path, found, about.strict)]
     lines += [line for finding in shown(answer) for line in finding_lines(finding)]
     lines += [f"allowed: {each.path} {each.code} {each.message} ({each.suppressed_by})"
               for each in answer.findings if each.suppressed_by]  # fmt: skip
-    lines.append(f"{counts(answer, strict=strict)} ({database(answer)}; policy {policy})")
+    lines.append(f"{counts(answer, strict=about.strict)} ({database(answer)}; policy {about.policy})")
     return "\n".join(lines) + "\n"
 
 

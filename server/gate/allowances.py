@@ -8,9 +8,10 @@ from datetime import date
 from tilewise.server.gate.findings import rated
 from tilewise.server.gate.patterns import matches
 from tilewise.server.gate.policy import Allowance, Policy
-from tilewise.v1.check_pb2 import Comparison, Finding
+from tilewise.v1.check_pb2 import VERDICT_UNCERTAIN, Comparison, Finding
 
 BUDGETS = {"max_regression": "TW101", "limit": "TW102"}  # the code under which a broken limit is allowed
+UNCERTAIN = "TW103"
 
 
 def silence(policy: Policy, today: date, findings: Sequence[Finding], comparisons: Sequence[Comparison]) -> None:
@@ -19,11 +20,12 @@ def silence(policy: Policy, today: date, findings: Sequence[Finding], comparison
         if expired(allowance, today):
             continue
         for finding in findings:
-            if finding.code == allowance.code and _covers(allowance, finding.path, policy):
+            if _silences(allowance.code, finding.code) and _covers(allowance, finding.path, policy):
                 finding.suppressed_by = allowance.reason
         for comparison in comparisons:
-            code = BUDGETS[comparison.limit.partition(" ")[0]]
-            if code == allowance.code and _covers(allowance, comparison.path, policy):
+            unsure = comparison.verdict == VERDICT_UNCERTAIN
+            code = UNCERTAIN if unsure else BUDGETS[comparison.limit.partition(" ")[0]]
+            if _silences(allowance.code, code) and _covers(allowance, comparison.path, policy):
                 comparison.suppressed_by = allowance.reason
 
 
@@ -32,7 +34,7 @@ def stale(policy: Policy, today: date, findings: Sequence[Finding], checked: Seq
     found = []
     for allowance in policy.allowances:
         covered = [path for path in checked if _covers(allowance, path, policy)]
-        used = any(f.code == allowance.code and _covers(allowance, f.path, policy) for f in findings)
+        used = any(_silences(allowance.code, f.code) and _covers(allowance, f.path, policy) for f in findings)
         if expired(allowance, today):
             message = f"the allowance of {allowance.code} for {allowance.config} ended on {allowance.until}"
             found.append(_about(policy, allowance, "TW202", message))
@@ -40,6 +42,11 @@ def stale(policy: Policy, today: date, findings: Sequence[Finding], checked: Seq
             message = f"the allowance of {allowance.code} for {allowance.config} silences nothing: {allowance.reason}"
             found.append(_about(policy, allowance, "TW201", message))
     return [finding for finding in found if finding.severity]
+
+
+def _silences(allowed: str, code: str) -> bool:
+    """Whether an allowance of one code covers another: who allows a broken budget allows one that may be broken."""
+    return allowed == code or (code == UNCERTAIN and allowed in BUDGETS.values())
 
 
 def expired(allowance: Allowance, today: date) -> bool:

@@ -21,4 +21,4 @@ def matches(path: str, pattern: str, policy_path: str = "") -> bool:
 @lru_cache(maxsize=1024)
 def _compiled(pattern: str) -> re.Pattern[str]:
     pieces = re.split(r"(\*\*/|\*\*|\*|\?)", pattern)
-    return re.compile("".join(_PARTS.get(piece, re.escape(piece)) for piece in pieces))
+    return re.compile("".join(_PARTS.get(piece, re.escape(piece)) for piece in pieces), re.DOTALL)

@@ -81,19 +81,27 @@ def _row(each: Comparison, strict: bool) -> str:
     head = value(each.metric, each.head)
     if each.verdict == VERDICT_ERROR:
         base = head = "-"
-    moved = change(each.ratio) + (f"<br>({band(each)})" if band(each) else "") if each.HasField("ratio") else "-"
-    where = f"{_escaped(each.gpu)}<br>{_escaped(each.workload)}"
+    moved = _whole(change(each.ratio)) if each.HasField("ratio") else "-"
+    if band(each):
+        moved += f"<br>{_whole(band(each))}"
+    where = f"{_whole(_escaped(each.gpu))}<br>{_escaped(each.workload)}"
+    verdict = ICONS[verdict_word(each, strict=strict)]
     cells = (
         _code(each.path),
         where,
         each.metric,
-        base,
-        head,
+        _whole(base),
+        _whole(head),
         moved,
         _escaped(each.limit),
-        ICONS[verdict_word(each, strict=strict)],
+        _whole(verdict),
     )
     return "| " + " | ".join(cells) + " |"
+
+
+def _whole(text: str) -> str:
+    """Text that is not broken over lines."""
+    return text.replace(" ", "&nbsp;").replace("-", "\u2011")
 
 
 def _layers(rows: list[Comparison]) -> list[str]:

@@ -79,7 +79,7 @@ def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> Non
     assert bad.field_violations[0].field.endswith("tensor_parallel")
 
 
-@pytest.mark.parametrize("method", ["Sweep", "Recommend", "Check"])
+@pytest.mark.parametrize("method", ["Sweep", "Recommend"])
 def test_what_a_later_version_answers_says_so(method: str, channel: grpc.Channel) -> None:
     stub = advisor_service_pb2_grpc.AdvisorServiceStub(channel)
     request = getattr(advisor, f"{method}Request", None) or getattr(module_of(method), f"{method}Request")

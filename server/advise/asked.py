@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.subject import Subject
+from tilewise.server.architecture import Architecture, count
 from tilewise.server.deadline import check_alive
 from tilewise.server.predict import predict_many
 from tilewise.server.workload import Workload
@@ -33,8 +34,8 @@ class Asked:
 class Figures:
     """What a pass over candidates yields.
 
-    time_s: (asked, candidates) seconds a step; NaN where refused
-    memory_bytes: (asked, candidates) resident bytes; parameters: (candidates,)
+    time_s: (asked, candidates) seconds a step; NaN where the shape cannot be or is refused
+    memory_bytes: (asked, candidates) resident bytes; parameters: (candidates,), NaN where the shape cannot be
     """
 
     time_s: Floats
@@ -42,35 +43,40 @@ class Figures:
     parameters: Floats
 
 
-def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figures:
-    """Figures of candidates that differ in sizes; NaN times for shapes that cannot be. Chunk by chunk: looks at the deadline."""
-    total = len(next(iter(changes.values()), ()))
+def figures(subject: Subject, asked: Sequence[Asked], changes: Changes, done: Callable[[int], None] = int) -> Figures:
+    """Figures of candidates that differ in sizes, chunk by chunk; `done` hears how many there are so far."""
+    total = len(next(iter(changes.values())))
     found = Figures(np.full((len(asked), total), np.nan), np.full((len(asked), total), np.nan), np.full(total, np.nan))
+
+    def fill(arch: Architecture, rows: Ints) -> None:
+        found.parameters[rows] = count(arch).total
+        for at, each in enumerate(asked):
+            table = predict_many(each.gpu, arch, each.workload)
+            found.time_s[at, rows] = table.time_s
+            found.memory_bytes[at, rows] = table.peak_memory_bytes
+
     for first in range(0, total, CHUNK):
-        _fill(subject, asked, changes, np.arange(first, min(first + CHUNK, total)), found)
+        rows = np.arange(first, min(first + CHUNK, total))
+        each_possible(subject, changes, rows, fill)
+        done(int(rows[-1]) + 1)
         check_alive()
     return found
+
+
+def each_possible(subject: Subject, changes: Changes, rows: Ints, use: Callable[[Architecture, Ints], None]) -> None:
+    """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
+    try:
+        use(subject.read({name: values[rows] for name, values in changes.items()}), rows)
+    except InvalidInput:
+        if len(rows) > 1:
+            each_possible(subject, changes, rows[: len(rows) // 2], use)
+            each_possible(subject, changes, rows[len(rows) // 2 :], use)
 
 
 def as_changes(subject: Subject, shapes: Sequence[Mapping[str, int]]) -> Changes:
     """Shapes, each with the sizes that differ from the model's own, as arrays; at least one shape must differ."""
     names = dict.fromkeys(name for shape in shapes for name in shape)
     return {name: np.array([shape.get(name, subject.sizes[name]) for shape in shapes]) for name in names}
-
-
-def _fill(subject: Subject, asked: Sequence[Asked], changes: Changes, rows: Ints, into: Figures) -> None:
-    """One chunk; where one of its shapes is impossible, its halves."""
-    try:
-        arch = subject.read({name: values[rows] for name, values in changes.items()})
-        for at, each in enumerate(asked):
-            table = predict_many(each.gpu, arch, each.workload)
-            into.time_s[at, rows] = table.time_s
-            into.memory_bytes[at, rows] = table.peak_memory_bytes
-            into.parameters[rows] = table.parameters
-    except (InvalidInput, NotAvailable):
-        if len(rows) > 1:
-            _fill(subject, asked, changes, rows[: len(rows) // 2], into)
-            _fill(subject, asked, changes, rows[len(rows) // 2 :], into)
 
 
 def beyond_size(ratio: Floats, parameters: Floats | float) -> Floats:

@@ -65,8 +65,9 @@ def figures(subject: Subject, asked: Sequence[Asked], changes: Changes, done: Ca
 
 def each_possible(subject: Subject, changes: Changes, rows: Ints, use: Callable[[Architecture, Ints], None]) -> None:
     """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
+    alone = len(rows) == 1  # a single shape has plain numbers
     try:
-        use(subject.read({name: values[rows] for name, values in changes.items()}), rows)
+        use(subject.read({name: int(each[rows[0]]) if alone else each[rows] for name, each in changes.items()}), rows)
     except InvalidInput:
         if len(rows) > 1:
             each_possible(subject, changes, rows[: len(rows) // 2], use)

@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.asked import Changes, as_changes, each_possible
-from tilewise.server.advise.proposals import HEAD_DIMS, LINE, nearby, paddings
+from tilewise.server.advise.proposals import HEAD_DIMS, LINE, heads_grain, nearby, paddings
 from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture, count
 
@@ -68,7 +68,8 @@ def _heads(subject: Subject, hidden: int, fields: set[str], split: int) -> Itera
         return
     for other in sorted({dim, *(each for each in HEAD_DIMS if dim / 2 <= each <= 2 * dim and "head_dim" in fields)}):
         width = hidden if subject.head_dim_follows else heads * dim * hidden / sizes["hidden_size"]
-        cut = round(width / other / split) * split
+        grain = heads_grain(heads, split)
+        cut = round(width / other / grain) * grain
         if not cut or (subject.head_dim_follows and cut * other != hidden):
             continue
         shape = {"num_attention_heads": cut, **({} if subject.head_dim_follows else {"head_dim": other})}

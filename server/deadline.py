@@ -19,7 +19,9 @@ def check_alive() -> None:
     """
     waits = _waits.get()
     if waits is not None and not waits():
-        raise Expired("nobody waits for the answer any more: the deadline passed or the call was cancelled", reason="EXPIRED")
+        raise Expired(
+            "nobody waits for the answer any more: the deadline passed or the call was cancelled", reason="EXPIRED"
+        )
 
 
 @contextmanager

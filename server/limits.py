@@ -14,5 +14,7 @@ def check_candidates(count: int, field: str = "") -> None:
     field: the range to narrow, such as "ranges"
     """
     if count > CANDIDATES_MAX:
-        message = f"the request needs {count:,} candidates; at most {CANDIDATES_MAX:,}: narrow a range or widen its step"
+        message = (
+            f"the request needs {count:,} candidates; at most {CANDIDATES_MAX:,}: narrow a range or widen its step"
+        )
         raise TooLarge(message, reason="TOO_MANY_CANDIDATES", field=field, count=count, limit=CANDIDATES_MAX)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from typing import Protocol, Self, cast
 
@@ -24,7 +23,7 @@ class TilewiseClient:
     """Asks for predictions.
 
     server: "host:port" of a `tilewise serve`; None: the same service runs in this process, without gRPC
-    token:  bearer token for a server; unset: the environment's TILEWISE_TOKEN
+    token:  bearer token for a server; unset: the environment's (tilewise.client.access)
     secure: whether to speak TLS to the server; unset: unless it is on this machine's loopback
 
     Every method raises the TilewiseError that the service raised; a server that cannot be reached raises ServerError.
@@ -41,7 +40,7 @@ class TilewiseClient:
         else:
             from tilewise.client.remote import Remote
 
-            self._transport = Remote(server, os.environ.get("TILEWISE_TOKEN", "") if token is None else token, secure)
+            self._transport = Remote(server, token, secure)
 
     def __enter__(self) -> Self:
         return self

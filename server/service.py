@@ -7,7 +7,6 @@ the embedded client calls them directly.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
@@ -15,10 +14,8 @@ from google.protobuf.message import Message
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.served import ServedDatabase
-from tilewise.hwdb.store import Store
 from tilewise.server import batch
 from tilewise.server.architecture import read_with
-from tilewise.server.calibrations import StoredCalibrations
 from tilewise.server.diagnosis import diagnose
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import text_of, workload_of
@@ -32,13 +29,17 @@ LARGEST_BATCH = 10_000
 Item = TypeVar("Item")
 
 
-def services(store: Path | None = None) -> dict[str, object]:
-    """One object for each service of the contract, by name, over the packaged database, and a store of calibrations."""
-    database = Database.packaged()
+def services(database: Database | None = None, who: str = "") -> dict[str, object]:
+    """One object for each service of the contract, by name, over a database: the packaged one, or one with a store.
+
+    who: the caller's name for the audit log
+    """
+    database = database or Database.packaged()
     calibrations: object = CalibrationService()
-    if store is not None:
-        database = ServedDatabase(database.folder, Store(store))
-        calibrations = StoredCalibrations(database)
+    if isinstance(database, ServedDatabase):
+        from tilewise.server.calibrations import StoredCalibrations
+
+        calibrations = StoredCalibrations(database, who)
     return {
         "HardwareService": HardwareService(database),
         "AdvisorService": AdvisorService(database),
@@ -134,10 +135,13 @@ class CalibrationService:
     def RollbackCalibration(self, request: Message) -> NoReturn:
         raise unimplemented("RollbackCalibration")
 
+    def ListPublications(self, request: Message) -> NoReturn:
+        raise unimplemented("ListPublications")
+
 
 def unimplemented(method: str) -> Unimplemented:
     message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
-    if method.endswith("Calibration"):
+    if method.endswith(("Calibration", "Publications")):
         message = f"{method} needs a server that keeps calibrations: tilewise serve --store DIR"
     return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
 

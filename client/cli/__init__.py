@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
     "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),
+    "config": ("tilewise.client.cli.config:config", "What a server would be set to, and by what."),
+    "token": ("tilewise.client.cli.token:token", "Make a token for a caller of a server."),
 }
 
 

@@ -6,6 +6,7 @@ import json
 import random
 import secrets
 import time
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -76,6 +77,18 @@ class Remote:
                     raise
                 time.sleep(pause_s)
         raise AssertionError("not reached")
+
+    def stream(self, service: str, method: str, request: Message) -> Iterator[Message]:
+        """The answers as they come; a caller who stops reading cancels the call."""
+        id = secrets.token_hex(8)
+        call: Any = getattr(self._stub(service), method)
+        answers = call(request, timeout=TIMEOUT_S[method], metadata=[*self._metadata, ("x-request-id", id)])
+        try:
+            yield from answers
+        except grpc.RpcError as error:
+            raise self._meaning(error, id) from error
+        finally:
+            answers.cancel()
 
     def close(self) -> None:
         self._channel.close()

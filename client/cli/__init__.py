@@ -14,6 +14,11 @@ import click
 # name: (where the click command is, what `tilewise --help` says about it)
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
+    "recommend": (
+        "tilewise.client.cli.recommend:recommend",
+        "Nearby shapes, ways to run and formats that are faster, and why.",
+    ),
+    "sweep": ("tilewise.client.cli.sweep:sweep", "Time or MFU against one size or two, with the cliffs."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.subject import Subject
@@ -63,15 +63,27 @@ def figures(subject: Subject, asked: Sequence[Asked], changes: Changes, done: Ca
     return found
 
 
-def each_possible(subject: Subject, changes: Changes, rows: Ints, use: Callable[[Architecture, Ints], None]) -> None:
+def ignore(row: int, error: TilewiseError) -> None:
+    """What is done about an impossible shape where nobody asks for it."""
+
+
+def each_possible(
+    subject: Subject,
+    changes: Changes,
+    rows: Ints,
+    use: Callable[[Architecture, Ints], None],
+    refuse: Callable[[int, TilewiseError], None] = ignore,
+) -> None:
     """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
     alone = len(rows) == 1  # a single shape has plain numbers
     try:
         use(subject.read({name: int(each[rows[0]]) if alone else each[rows] for name, each in changes.items()}), rows)
-    except InvalidInput:
-        if len(rows) > 1:
-            each_possible(subject, changes, rows[: len(rows) // 2], use)
-            each_possible(subject, changes, rows[len(rows) // 2 :], use)
+    except (InvalidInput, NotAvailable) as error:
+        if alone:
+            refuse(int(rows[0]), error)
+        else:
+            each_possible(subject, changes, rows[: len(rows) // 2], use, refuse)
+            each_possible(subject, changes, rows[len(rows) // 2 :], use, refuse)
 
 
 def as_changes(subject: Subject, shapes: Sequence[Mapping[str, int]]) -> Changes:

@@ -66,6 +66,8 @@ def _where(before: Operator, after: Operator) -> str:
 def _operator_code(slow: Report, fast: Report, name: str, before: Operator, after: Operator) -> str:
     if before.kind == "attention" and before.shape.rsplit(" of ", 1)[-1] != after.shape.rsplit(" of ", 1)[-1]:
         return "HEAD_DIM"
+    if before.kind == "memory":
+        return "BANDWIDTH"
     parts = ({row.part for row in report.operators if row.name == name} for report in (slow, fast))
     part = next(iter(set.intersection(*parts)), "")
     found = [next((layer.losses for layer in report.layers if layer.name == part), ()) for report in (slow, fast)]

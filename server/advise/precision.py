@@ -18,14 +18,24 @@ from tilewise.server.report import Report
 from tilewise.server.workload import Workload
 
 NARROW = ("fp8", "fp8_row", "int8", "mxfp8", "nvfp4")
-CLASSES = {"attention": "attention projections", "mlp": "mlp", "moe": "experts"}  # part -> what a reader calls its products
+CLASSES = {
+    "attention": "attention projections",
+    "mlp": "mlp",
+    "moe": "experts",
+}  # part -> what a reader calls its products
 TOKENS = tuple(1 << power for power in range(4, 18))  # of one step, in which the crossover is looked for
 STAYS = "attention itself, router, lm_head, norms and the optimizer stay as they are"
 UNKNOWN = "what the format does to accuracy is not predicted"
 
 
 def precisions(
-    subject: Subject, asked: Sequence[Asked], before: Sequence[Report], allowed: Sequence[str], notes: list[str], *, energy: bool
+    subject: Subject,
+    asked: Sequence[Asked],
+    before: Sequence[Report],
+    allowed: Sequence[str],
+    notes: list[str],
+    *,
+    energy: bool,
 ) -> Iterator[Recommendation]:
     """Every narrower format that all GPUs have and whose kernels are known; what is not known is added to `notes`."""
     if any(each.workload.quantized for each in asked):
@@ -37,7 +47,10 @@ def precisions(
         if found is None:
             notes.append(f"{name}: {reason(subject, asked, name)}")
             continue
-        yield replace(found, message=f"{told(before[0], found.effects[0].after)}; {crossing(subject, asked[0], name)}; {STAYS}; {UNKNOWN}")
+        yield replace(
+            found,
+            message=f"{told(before[0], found.effects[0].after)}; {crossing(subject, asked[0], name)}; {STAYS}; {UNKNOWN}",
+        )
 
 
 def reason(subject: Subject, asked: Sequence[Asked], name: str) -> str:
@@ -96,5 +109,3 @@ def resized(work: Workload, tokens: int, precision: str) -> Workload:
         return replace(work, batch=tokens, precision=precision)
     length = min(work.sequence, tokens)
     return replace(work, batch=max(1, tokens // length), sequence=length, precision=precision)
-
-

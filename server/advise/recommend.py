@@ -121,8 +121,7 @@ def ranked(found: Sequence[Recommendation], most: int) -> tuple[Recommendation, 
     kept = [
         each
         for each in found
-        if (each.score < 1 or each.kind is Kind.PRECISION)
-        and (each.kind is not Kind.RESHAPE or each.score < best_edit)
+        if (each.score < 1 or each.kind is Kind.PRECISION) and (each.kind is not Kind.RESHAPE or each.score < best_edit)
     ]
     order = {kind: at for at, kind in enumerate(Kind)}
     return tuple(sorted(kept, key=lambda each: order[each.kind])[:most])
@@ -140,5 +139,3 @@ def _check_times(asked: Sequence[Asked], before: Sequence[Report], energy: bool)
         if energy and report.step.energy is None:
             message = f"power of {each.gpu.sku.name} is not modelled, so nothing can be ranked by energy"
             raise OutOfRange(message, reason="ENERGY_NOT_MODELLED", field="objective")
-
-

@@ -26,7 +26,9 @@ def front(
         chunk = {name: np.append(subject.sizes[name], values[rows]) for name, values in candidates.items()}
         found = figures(subject, asked, chunk)
         ratio = score(asked, found.time_s[:, 1:] / found.time_s[:, :1])
-        fits = ((found.memory_bytes[:, 1:] <= memory_bytes[:, None]) | (found.memory_bytes[:, :1] > memory_bytes[:, None])).all(axis=0)
+        fits = (
+            (found.memory_bytes[:, 1:] <= memory_bytes[:, None]) | (found.memory_bytes[:, :1] > memory_bytes[:, None])
+        ).all(axis=0)
         grown = found.parameters[1:] / subject.parameters
         ratios[rows] = np.where(fits & np.isfinite(ratio), beyond_size(ratio, grown), np.inf)
         parameters[rows] = grown

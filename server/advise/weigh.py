@@ -49,12 +49,14 @@ def weighed(
         return None
     figures = np.array([[_figure(each, energy), each.low, each.high] for each in effects])
     if energy:
-        figures[:, 1:] *= (figures[:, :1] / [[each.time_ratio] for each in effects])
+        figures[:, 1:] *= figures[:, :1] / [[each.time_ratio] for each in effects]
     total, low, high = (float(value) for value in score(asked, figures))
     worst = int(np.argmax([each.time_ratio for each in effects]))
     cause = why(before[worst], after[worst]) if total < 1 else why(after[worst], before[worst])
     grown = int(after[0].parameters.total) - subject.parameters
-    memory = max(int(new.memory.total_bytes) - int(old.memory.total_bytes) for old, new in zip(before, after, strict=True))
+    memory = max(
+        int(new.memory.total_bytes) - int(old.memory.total_bytes) for old, new in zip(before, after, strict=True)
+    )
     return Recommendation(
         kind=kind,
         changes=changes(subject, asked[0], sizes, workload or {}),
@@ -87,7 +89,9 @@ def changes(
     subject: Subject, asked: Asked, sizes: Mapping[str, int], workload: Mapping[str, Any]
 ) -> tuple[tuple[str, str, str], ...]:
     """(field, as it is, advised) of every size and every field of the workload that changes."""
-    moved = [(field, str(subject.sizes[field]), str(size)) for field, size in sizes.items() if size != subject.sizes[field]]
+    moved = [
+        (field, str(subject.sizes[field]), str(size)) for field, size in sizes.items() if size != subject.sizes[field]
+    ]
     run = [(field, str(getattr(asked.workload, field)), str(value)) for field, value in workload.items()]
     return (*moved, *run)
 

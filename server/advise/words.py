@@ -34,7 +34,11 @@ def about_shape(found: Sequence[Recommendation]) -> str:
         best = sure[0] if sure[0].kind is Kind.FREE_WIN else min(sure, key=lambda each: each.score)
         return f"change {one(best)}: {gain(best)}"
     unsure = min(found, key=lambda each: each.score, default=None)
-    doubt = f"; {one(unsure)} might give {1 - unsure.score:.1%}, which the error of the prediction does not let us tell" if unsure else ""
+    doubt = (
+        f"; {one(unsure)} might give {1 - unsure.score:.1%}, which the error of the prediction does not let us tell"
+        if unsure
+        else ""
+    )
     return f"your shape is already good: no neighbour is faster beyond the error of the prediction{doubt}"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from textwrap import indent, wrap
 
 from tilewise.client.render.data import word
+from tilewise.client.render.report import asked_line
 from tilewise.client.render.text import gib, interval, percent, seconds, si, significant, table
 from tilewise.v1.advice_pb2 import (
     AdviceKind,
@@ -16,7 +17,6 @@ from tilewise.v1.advice_pb2 import (
     RecommendRequest,
     RecommendResponse,
 )
-from tilewise.v1.workload_pb2 import Mode, Phase, Precision
 
 TITLES = {
     AdviceKind.ADVICE_KIND_EXECUTION: "the same model, run in another way",
@@ -51,13 +51,8 @@ def baseline_lines(request: RecommendRequest, answer: RecommendResponse) -> Iter
 
 
 def workload_line(request: RecommendRequest, at: int) -> str:
-    work = request.workloads[at].workload
-    length = f"context {work.context}" if work.phase == Phase.PHASE_DECODE else f"sequence {work.sequence}"
-    precision = word(Precision.DESCRIPTOR, work.precision) or "bf16"
-    mode = word(Mode.DESCRIPTOR, work.mode) or "eager"
-    parallel = f", tensor parallel {work.tensor_parallel}" if work.tensor_parallel > 1 else ""
     weight = f", weight {significant(request.workloads[at].weight or 1)}" if len(request.workloads) > 1 else ""
-    return f"{word(Phase.DESCRIPTOR, work.phase)}: batch {work.batch or 1}, {length}, {precision}, {mode}{parallel}{weight}"
+    return f"{asked_line(request.workloads[at].workload)}{weight}"
 
 
 def step_line(each: Baseline) -> str:

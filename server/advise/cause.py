@@ -29,15 +29,23 @@ def causes() -> dict[str, dict[str, str]]:
 
 def why(slow: Report, fast: Report) -> Cause:
     """What makes `fast` faster than `slow`, for each token; both with operators and with a time."""
+    assert slow.step.time is not None and fast.step.time is not None
+    total = slow.step.time.time_s / slow.workload.tokens - fast.step.time.time_s / fast.workload.tokens
     saved = _saved(slow, fast)
-    total = slow.step.time.time_s / slow.workload.tokens - fast.step.time.time_s / fast.workload.tokens  # type: ignore[union-attr]
     name = max(saved, key=lambda each: saved[each], default="")
-    if not name or total <= 0 or saved[name] < MOST * total:
-        code = _code(slow.step.losses, fast.step.losses, slow.workload.tokens, fast.workload.tokens)
-        return Cause(code, f"all over the step, {causes()[code]['phrase']}")
-    before, after = _largest(slow, name), _largest(fast, name)
-    code = _operator_code(slow, fast, name, before, after)
-    return Cause(code, f"{_where(before, after)} saves {_share(saved[name], total)} of it: {causes()[code]['phrase']}")
+    if name and total > 0 and saved[name] >= MOST * total:
+        before, after = _largest(slow, name), _largest(fast, name)
+        code = _operator_code(slow, fast, before, after)
+        return Cause(
+            code, f"{_where(before, after)} saves {_share(saved[name], total)} of it: {causes()[code]['phrase']}"
+        )
+    parts = {part: _lost(slow, part) - _lost(fast, part) for part in {layer.name for layer in slow.layers}}
+    part = max(parts, key=lambda each: parts[each])
+    if total > 0 and parts[part] >= MOST * total:
+        code = _part_code(slow, fast, part)
+        return Cause(code, f"{part} saves {_share(parts[part], total)} of it: {causes()[code]['phrase']}")
+    code = _code(slow.step.losses, fast.step.losses, slow.workload.tokens, fast.workload.tokens)
+    return Cause(code, f"all over the step, {causes()[code]['phrase']}")
 
 
 def _saved(slow: Report, fast: Report) -> dict[str, float]:
@@ -63,15 +71,26 @@ def _where(before: Operator, after: Operator) -> str:
     return f"{before.name} ({shapes}{kernels})"
 
 
-def _operator_code(slow: Report, fast: Report, name: str, before: Operator, after: Operator) -> str:
+def _operator_code(slow: Report, fast: Report, before: Operator, after: Operator) -> str:
     if before.kind == "attention" and before.shape.rsplit(" of ", 1)[-1] != after.shape.rsplit(" of ", 1)[-1]:
         return "HEAD_DIM"
     if before.kind == "memory":
         return "BANDWIDTH"
-    parts = ({row.part for row in report.operators if row.name == name} for report in (slow, fast))
-    part = next(iter(set.intersection(*parts)), "")
-    found = [next((layer.losses for layer in report.layers if layer.name == part), ()) for report in (slow, fast)]
-    return _code(found[0], found[1], slow.workload.tokens, fast.workload.tokens) if all(found) else "KERNEL"
+    return _part_code(slow, fast, before.part) if before.part == after.part else "KERNEL"
+
+
+def _part_code(slow: Report, fast: Report, part: str) -> str:
+    before, after = _losses(slow, part), _losses(fast, part)
+    return _code(before, after, slow.workload.tokens, fast.workload.tokens) if before and after else "WORK"
+
+
+def _losses(report: Report, part: str) -> tuple[float, ...]:
+    return next((layer.losses for layer in report.layers if layer.name == part), ())
+
+
+def _lost(report: Report, part: str) -> float:
+    """Seconds a token of one kind of layer."""
+    return sum(_losses(report, part)) / report.workload.tokens
 
 
 def _code(before: tuple[float, ...], after: tuple[float, ...], tokens_before: int, tokens_after: int) -> str:

@@ -18,10 +18,8 @@ from tilewise.server import batch
 from tilewise.server.architecture import read_with
 from tilewise.server.diagnosis import diagnose
 from tilewise.server.messages import gpu as messages
-from tilewise.server.messages.advice import recommend_responses
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import report_message
-from tilewise.server.messages.sweep import sweep_responses
 from tilewise.server.predict import predict
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
@@ -114,9 +112,13 @@ class AdvisorService:
         return advisor.BatchPredictResponse(results=batch.results(request.requests, self._database, self.Predict))
 
     def Sweep(self, request: advice.SweepRequest) -> Iterator[advice.SweepResponse]:
+        from tilewise.server.messages.sweep import sweep_responses
+
         return sweep_responses(request, self._database)
 
     def Recommend(self, request: advice.RecommendRequest) -> Iterator[advice.RecommendResponse]:
+        from tilewise.server.messages.advice import recommend_responses
+
         return recommend_responses(request, self._database)
 
     def Check(self, request: Message) -> NoReturn:

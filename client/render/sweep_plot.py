@@ -93,7 +93,7 @@ def _scales(panel: Any, points: Sequence[SweepPoint], show: str) -> None:
 
 
 def _bound(point: SweepPoint, show: str, bound: str) -> float:
-    time = getattr(point.prediction, bound)
+    time: float = getattr(point.prediction, bound)
     return 100 * point.mfu * point.prediction.time_s / time if show == "mfu" else 1e3 * time
 
 

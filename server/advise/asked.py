@@ -43,8 +43,8 @@ class Figures:
     parameters: Floats
 
 
-def figures(subject: Subject, asked: Sequence[Asked], changes: Changes, done: Callable[[int], None] = int) -> Figures:
-    """Figures of candidates that differ in sizes, chunk by chunk; `done` hears how many there are so far."""
+def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figures:
+    """Figures of candidates that differ in sizes, chunk by chunk; looks at the deadline between them."""
     total = len(next(iter(changes.values())))
     found = Figures(np.full((len(asked), total), np.nan), np.full((len(asked), total), np.nan), np.full(total, np.nan))
 
@@ -58,7 +58,6 @@ def figures(subject: Subject, asked: Sequence[Asked], changes: Changes, done: Ca
     for first in range(0, total, CHUNK):
         rows = np.arange(first, min(first + CHUNK, total))
         each_possible(subject, changes, rows, fill)
-        done(int(rows[-1]) + 1)
         check_alive()
     return found
 

@@ -11,7 +11,7 @@ from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE
 from tilewise.server.advise.recommend import MOST_CANDIDATES, RESULTS, Neighbourhood, Progress, recommend
 from tilewise.server.messages import report as reports
-from tilewise.server.messages.enums import word
+from tilewise.server.messages.enums import number, word
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
 from tilewise.server.report import Report
 from tilewise.v1 import advice_pb2 as advice
@@ -99,9 +99,9 @@ def baseline(found: Report, workload: int) -> advice.Baseline:
 def recommendation(found: Recommendation, asked: Sequence[Asked], workloads: int) -> advice.Recommendation:
     changes = [advice.FieldChange(field=field, to=new, **{"from": old}) for field, old, new in found.changes]
     return advice.Recommendation(
-        kind=advice.AdviceKind.Value(f"ADVICE_KIND_{found.kind.name}"),
+        kind=number(advice.AdviceKind, found.kind.value),
         changes=changes,
-        verdict=advice.GainVerdict.Value(f"GAIN_VERDICT_{found.verdict.name}"),
+        verdict=number(advice.GainVerdict, found.verdict.value),
         effects=[effect(each, asked[at].gpu.sku.name, at % workloads) for at, each in enumerate(found.effects)],
         parameter_count_change=found.parameter_change,
         memory_bytes_change=found.memory_change,

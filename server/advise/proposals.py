@@ -7,7 +7,7 @@ anew out of the same width, so that head_dim is one that attention kernels have.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import gcd, lcm
+from math import ceil, floor, gcd, lcm
 
 from tilewise.server.advise.subject import WIDTHS, Subject
 
@@ -48,7 +48,7 @@ def paddings(size: int, split: int) -> list[int]:
 
 def nearby(size: int, grain: int, reach: float) -> list[int]:
     """Multiples of `grain` within `reach` of a size, itself left out."""
-    first, last = -(-int(size * (1 - reach)) // grain), int(size * (1 + reach)) // grain
+    first, last = ceil(size * (1 - reach) / grain), floor(size * (1 + reach) / grain)
     return [grain * times for times in range(max(first, 1), last + 1) if grain * times != size]
 
 

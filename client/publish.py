@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
-from tilewise.client.remote import Remote
+from tilewise.client.remote import Remote, ServerError
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.errors import NotAvailable, Overloaded, TilewiseError, Unavailable
 from tilewise.v1 import calibration_service_pb2 as pb
 
 CHUNK_BYTES = 256 * 1024
 SERVICE = "CalibrationService"
+TRIES = 6
+PAUSE_S = 0.2  # doubled after each try
 
 
 def publish(calibration: Calibration, server: str, *, promote: bool, reason: str = "") -> Iterator[str]:
     """Yields a line for each thing done. Raises NotAvailable where the server's checks forbid what was asked."""
-    remote = Remote(server, os.environ.get("TILEWISE_TOKEN", ""), None)
+    remote = Remote(server)
     try:
         name = f"gpus/{calibration.sku}/calibrations/{calibration.id}"
-        begun = _send(remote, iter([_header(calibration, name)]))
-        if not begun.HasField("calibration"):
-            _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
+        _upload(remote, calibration, name)
         yield f"uploaded {name}"
         checked = cast(
             pb.ValidateCalibrationResponse,
@@ -43,6 +43,23 @@ def publish(calibration: Calibration, server: str, *, promote: bool, reason: str
             yield f"{name} is a candidate; --promote makes it answer"
     finally:
         remote.close()
+
+
+def _upload(remote: Remote, calibration: Calibration, name: str) -> None:
+    """Until it is there whole: after a break it goes on where it stopped, at whichever replica."""
+    for attempt in range(TRIES):
+        try:
+            begun = _send(remote, iter([_header(calibration, name)]))
+            if not begun.HasField("calibration"):
+                _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
+            return
+        except TilewiseError as error:
+            passing = isinstance(error, Overloaded | Unavailable) or (
+                isinstance(error, ServerError) and error.reason == "UNAVAILABLE"
+            )
+            if not passing or attempt == TRIES - 1:
+                raise
+            time.sleep(PAUSE_S * 2**attempt)
 
 
 def _send(remote: Remote, messages: Iterator[pb.UploadCalibrationRequest]) -> pb.UploadCalibrationResponse:

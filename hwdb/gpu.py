@@ -29,6 +29,10 @@ class Models(Protocol):
     @property
     def id(self) -> str: ...
 
+    @property
+    def sha256(self) -> str:
+        """Of its content: two calibrations with the same are the same."""
+
     def model(self, family: str) -> Mapping[str, Any]:
         """The fitted model of a family, empty where there is none."""
 
@@ -64,7 +68,7 @@ class Gpu:
             rows = np.flatnonzero(kinds == kind)
             part = table if len(rows) == len(table) else table.select(rows)
             if kind in fitted:
-                key = (self.sku.name, self.calibration.id if self.calibration else "", kind, state)
+                key = (self.sku.name, self.calibration.sha256 if self.calibration else "", kind, state)
                 ask = partial(self._fitted, part, Kind(kind), fitted[kind], state)
                 parts.append((rows, times_of(key, part, ask)))
             else:

@@ -1,6 +1,6 @@
 """How long `tilewise check` takes, process start included: best of several, as a table in markdown (docs/gate.md shows it).
 
-    python scripts/bench_gate.py
+python scripts/bench_gate.py
 """
 
 import json
@@ -25,7 +25,16 @@ metric = "time_s"
 max_regression = "2 %"
 """
 REPEATS = 5
-CHECK = [sys.executable, "-c", "from tilewise.client.cli import main; main()", "check", "--base", "HEAD", "-o", "out.txt"]
+CHECK = [
+    sys.executable,
+    "-c",
+    "from tilewise.client.cli import main; main()",
+    "check",
+    "--base",
+    "HEAD",
+    "-o",
+    "out.txt",
+]
 
 
 def repository(folder: Path, configs: int, changed: int) -> None:
@@ -34,7 +43,11 @@ def repository(folder: Path, configs: int, changed: int) -> None:
     (folder / "tilewise.toml").write_text(POLICY, encoding="utf-8")
     for at in range(configs):
         write(folder, at, intermediate_size=8192 + 64 * at)
-    for command in (["init", "-q"], ["add", "-A"], ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "base"]):
+    for command in (
+        ["init", "-q"],
+        ["add", "-A"],
+        ["-c", "user.name=x", "-c", "user.email=x@y", "commit", "-qm", "base"],
+    ):
         subprocess.run(["git", *command], cwd=folder, check=True)
     for at in range(changed):
         write(folder, at, intermediate_size=8192 + 64 * at + 8 * (1 + at % 7))

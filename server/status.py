@@ -69,7 +69,7 @@ def from_status(status: Status) -> TilewiseError | None:
         detail.Unpack(info)
         detail.Unpack(bad)
     again = any(detail.Is(RetryInfo.DESCRIPTOR) for detail in status.details)
-    kinds = [kind for kind, code in CODES.items() if code == status.code and (kind is Overloaded) >= again]
+    kinds = [kind for kind, code in CODES.items() if code == status.code and (kind is Overloaded) == again]
     if info.domain != DOMAIN or not kinds:
         return None
     error = kinds[0](

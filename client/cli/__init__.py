@@ -14,6 +14,11 @@ import click
 # name: (where the click command is, what `tilewise --help` says about it)
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
+    "recommend": (
+        "tilewise.client.cli.recommend:recommend",
+        "Nearby shapes, ways to run and formats that are faster, and why.",
+    ),
+    "sweep": ("tilewise.client.cli.sweep:sweep", "Time or MFU against one size or two, with the cliffs."),
     "check": ("tilewise.client.cli.check:check", "Judge changed configurations against the budgets of tilewise.toml."),
     "diff": ("tilewise.client.cli.diff:diff", "Which verdicts of a policy a new calibration flips."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
@@ -25,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
     "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),
+    "config": ("tilewise.client.cli.config:config", "What a server would be set to, and by what."),
+    "token": ("tilewise.client.cli.token:token", "Make a token for a caller of a server."),
 }
 
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.subject import Subject
+from tilewise.server.architecture import Architecture, count
 from tilewise.server.deadline import check_alive
 from tilewise.server.predict import predict_many
 from tilewise.server.workload import Workload
@@ -33,8 +34,8 @@ class Asked:
 class Figures:
     """What a pass over candidates yields.
 
-    time_s: (asked, candidates) seconds a step; NaN where refused
-    memory_bytes: (asked, candidates) resident bytes; parameters: (candidates,)
+    time_s: (asked, candidates) seconds a step; NaN where the shape cannot be or is refused
+    memory_bytes: (asked, candidates) resident bytes; parameters: (candidates,), NaN where the shape cannot be
     """
 
     time_s: Floats
@@ -43,34 +44,51 @@ class Figures:
 
 
 def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figures:
-    """Figures of candidates that differ in sizes; NaN times for shapes that cannot be. Chunk by chunk: looks at the deadline."""
-    total = len(next(iter(changes.values()), ()))
+    """Figures of candidates that differ in sizes, chunk by chunk; looks at the deadline between them."""
+    total = len(next(iter(changes.values())))
     found = Figures(np.full((len(asked), total), np.nan), np.full((len(asked), total), np.nan), np.full(total, np.nan))
+
+    def fill(arch: Architecture, rows: Ints) -> None:
+        found.parameters[rows] = count(arch).total
+        for at, each in enumerate(asked):
+            table = predict_many(each.gpu, arch, each.workload)
+            found.time_s[at, rows] = table.time_s
+            found.memory_bytes[at, rows] = table.peak_memory_bytes
+
     for first in range(0, total, CHUNK):
-        _fill(subject, asked, changes, np.arange(first, min(first + CHUNK, total)), found)
+        rows = np.arange(first, min(first + CHUNK, total))
+        each_possible(subject, changes, rows, fill)
         check_alive()
     return found
+
+
+def ignore(row: int, error: TilewiseError) -> None:
+    """What is done about an impossible shape where nobody asks for it."""
+
+
+def each_possible(
+    subject: Subject,
+    changes: Changes,
+    rows: Ints,
+    use: Callable[[Architecture, Ints], None],
+    refuse: Callable[[int, TilewiseError], None] = ignore,
+) -> None:
+    """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
+    alone = len(rows) == 1  # a single shape has plain numbers
+    try:
+        use(subject.read({name: int(each[rows[0]]) if alone else each[rows] for name, each in changes.items()}), rows)
+    except (InvalidInput, NotAvailable) as error:
+        if alone:
+            refuse(int(rows[0]), error)
+        else:
+            each_possible(subject, changes, rows[: len(rows) // 2], use, refuse)
+            each_possible(subject, changes, rows[len(rows) // 2 :], use, refuse)
 
 
 def as_changes(subject: Subject, shapes: Sequence[Mapping[str, int]]) -> Changes:
     """Shapes, each with the sizes that differ from the model's own, as arrays; at least one shape must differ."""
     names = dict.fromkeys(name for shape in shapes for name in shape)
     return {name: np.array([shape.get(name, subject.sizes[name]) for shape in shapes]) for name in names}
-
-
-def _fill(subject: Subject, asked: Sequence[Asked], changes: Changes, rows: Ints, into: Figures) -> None:
-    """One chunk; where one of its shapes is impossible, its halves."""
-    try:
-        arch = subject.read({name: values[rows] for name, values in changes.items()})
-        for at, each in enumerate(asked):
-            table = predict_many(each.gpu, arch, each.workload)
-            into.time_s[at, rows] = table.time_s
-            into.memory_bytes[at, rows] = table.peak_memory_bytes
-            into.parameters[rows] = table.parameters
-    except (InvalidInput, NotAvailable):
-        if len(rows) > 1:
-            _fill(subject, asked, changes, rows[: len(rows) // 2], into)
-            _fill(subject, asked, changes, rows[len(rows) // 2 :], into)
 
 
 def beyond_size(ratio: Floats, parameters: Floats | float) -> Floats:

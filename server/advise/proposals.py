@@ -7,12 +7,14 @@ anew out of the same width, so that head_dim is one that attention kernels have.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import ceil, floor, gcd, lcm
 
 from tilewise.server.advise.subject import WIDTHS, Subject
 
 LINE = 64  # elements of 16 bits in a line of 128 bytes
 GRAINS = (LINE, 2 * LINE, 4 * LINE)  # a line, a tile, the widest tile; TMA alone would be content with 8 elements
 REACH = 0.05  # of a width or of hidden_size: as far as one edit goes
+SPLITTABLE = 4  # heads that 2 or 4 GPUs can share today must still be shared by them
 HEAD_DIMS = (
     32,
     64,
@@ -46,7 +48,7 @@ def paddings(size: int, split: int) -> list[int]:
 
 def nearby(size: int, grain: int, reach: float) -> list[int]:
     """Multiples of `grain` within `reach` of a size, itself left out."""
-    first, last = -(-int(size * (1 - reach)) // grain), int(size * (1 + reach)) // grain
+    first, last = ceil(size * (1 - reach) / grain), floor(size * (1 + reach) / grain)
     return [grain * times for times in range(max(first, 1), last + 1) if grain * times != size]
 
 
@@ -70,7 +72,12 @@ def recut(subject: Subject, hidden: int, split: int) -> Iterator[dict[str, int]]
         cut = width // other
         kv_cut = kv_heads * cut // heads if kv_heads != heads else cut
         near = dim / 2 <= other <= 2 * dim and other != dim
-        whole = width % other == 0 and cut % split == 0 and kv_cut and cut % kv_cut == 0
+        whole = width % other == 0 and cut % heads_grain(heads, split) == 0 and kv_cut and cut % kv_cut == 0
         if near and whole and kv_cut * heads == kv_heads * cut:
             kv = {} if subject.kv_heads_follow else {"num_key_value_heads": kv_cut}
             yield {"num_attention_heads": cut, **({} if subject.head_dim_follows else {"head_dim": other}), **kv}
+
+
+def heads_grain(heads: int, split: int) -> int:
+    """What the number of heads must be a multiple of: the GPUs that share a layer now, and those that could."""
+    return lcm(split, gcd(heads, SPLITTABLE))

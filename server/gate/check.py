@@ -35,7 +35,7 @@ def check(request: CheckRequest, gpu_of: GpuOf, version: str) -> CheckResponse:
     """Judge every configuration whose shape, or whose workload, changed.
 
     gpu_of: the GPU of a name, with the calibration that answers; version: of the database
-    Raises InvalidInput (BAD_POLICY, BAD_DATE, FIELD_REQUIRED), NotFound (UNKNOWN_GPU, CALIBRATION_NOT_FOUND), NotAvailable (HWDB_TOO_OLD) and
+    Raises InvalidInput (BAD_POLICY, BAD_DAY, FIELD_REQUIRED), NotFound (UNKNOWN_GPU, CALIBRATION_NOT_FOUND), NotAvailable (HWDB_TOO_OLD) and
     TooLarge. A configuration that cannot be judged is a comparison with an error, not an exception.
     """
     policy, today = policies.read(request.policy_toml, request.policy_path or "tilewise.toml"), _day(request.date)
@@ -139,4 +139,4 @@ def _day(text: str) -> date:
         return date.fromisoformat(text)
     except ValueError as error:
         message = f"date {text[:40]!r} must be a day as 2026-11-28: it decides which allowances have expired"
-        raise InvalidInput(message, reason="BAD_DATE", field="date") from error
+        raise InvalidInput(message, reason="BAD_DAY", field="date") from error

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 
-from tilewise.hwdb.errors import NotAvailable, TilewiseError
+from tilewise.hwdb.errors import NotAvailable, OutOfRange, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.gate.metrics import METRICS, Metric
 from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import SEVERITIES, Budget
 from tilewise.server.messages.enums import TRUSTS, WALLS
 from tilewise.server.ratio import ratio_of
-from tilewise.server.report import Interval
 from tilewise.server.status import to_status
 from tilewise.server.summary import SHARED
 from tilewise.v1.check_pb2 import (
@@ -45,7 +44,11 @@ def compare(
     )  # fmt: skip
     if isinstance(head, TilewiseError):
         return _not_evaluated(found, head)
+    if budget.metric not in head.values:
+        return _not_evaluated(found, OutOfRange(head.refusal, reason="OUT_OF_RANGE"))
     metric = METRICS[budget.metric]
+    if base is not None and budget.metric not in base.values:
+        base = None
     found.head = head.values[budget.metric]
     trust = head.trust if base is None else min(head.trust, base.trust)
     found.trust = TRUSTS[int(trust)]
@@ -59,7 +62,7 @@ def compare(
             if budget.max_regression is not None:
                 verdicts.append(_verdict(metric, bounds, 1.0, budget.max_regression))
     if budget.limit is not None:
-        verdicts.append(_verdict(metric, _bounds(metric, found.head, head.time), budget.limit, 0.0))
+        verdicts.append(_verdict(metric, _bounds(metric, found.head, head), budget.limit, 0.0))
     found.verdict = max(verdicts)
     if metric.timed and trust < budget.min_trust:
         return _not_evaluated(found, _too_little_trust(trust.name.lower(), budget))
@@ -106,14 +109,16 @@ def _times(gpu: Gpu, base: Outcome, head: Outcome) -> Bounds:
     """(low, ratio, high) of the steps' times: by the operators they share, or of a saved one by half of the variance."""
     if base.report is not None and head.report is not None:
         return ratio_of(gpu, base.report, head.report)
-    widths = [0.5 * math.log(time.high_s / time.low_s) for time in (base.time, head.time)]
-    factor = math.exp(math.sqrt((1 - SHARED) * sum(width**2 for width in widths)))
-    ratio = head.time.time_s / base.time.time_s
+    times = [time for side in (base, head) if (time := side.time)]
+    factor = math.exp(math.sqrt((1 - SHARED) * sum((0.5 * math.log(time.high_s / time.low_s)) ** 2 for time in times)))
+    ratio = head.values["time_s"] / base.values["time_s"]
     return ratio / factor, ratio, ratio * factor
 
 
-def _bounds(metric: Metric, value: float, time: Interval) -> Bounds:
-    if not metric.timed:
+def _bounds(metric: Metric, value: float, head: Outcome) -> Bounds:
+    """(low, value, high) of a metric as its own prediction bounds it."""
+    time = head.time
+    if not metric.timed or time is None:
         return value, value, value
     if metric.less:
         return value * time.low_s / time.time_s, value, value * time.high_s / time.time_s
@@ -123,9 +128,10 @@ def _bounds(metric: Metric, value: float, time: Interval) -> Bounds:
 def changes(base: Outcome, head: Outcome) -> list[LayerChange]:
     """The kinds of layers that changed most, the largest change first."""
     found = []
+    whole = head.values["time_s"]
     for name in dict.fromkeys((*head.layers, *base.layers)):
         before, was = base.layers.get(name, (0.0, None))
         after, wall = head.layers.get(name, (0.0, was))
-        if wall is not None and abs(after - before) > LEAST * head.time.time_s:
+        if wall is not None and abs(after - before) > LEAST * whole:
             found.append(LayerChange(name=name, base_s=before, head_s=after, wall=WALLS[int(wall)]))
     return sorted(found, key=lambda change: -abs(change.head_s - change.base_s))[:MOST_LAYERS]

@@ -93,11 +93,9 @@ class Inspector:
 
     def _base(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
         befores = [each.outcomes(change)[0] for each in asked]
-        errors = [before for before in befores if isinstance(before, TilewiseError)]
-        if errors:
-            yield self._finding(
-                "TW105", change, f"before the change there is nothing to compare with: {errors[0].message}"
-            )
+        reasons = [why for before in befores if (why := _missing(before))]
+        if reasons:
+            yield self._finding("TW105", change, f"before the change there is nothing to compare with: {reasons[0]}")
 
     def _shape(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
         """Sizes that fit no tile, under the largest tensor parallelism in use; told only where a change does not touch them."""
@@ -126,8 +124,8 @@ class Inspector:
                 total, room = after.values["memory_bytes"] / 2**30, each.gpu.sku.memory_bytes / 2**30
                 message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU has {room:.1f}"
                 yield self._finding("TW020", change, message)
-            wasted = after.values["tile_waste"]
-            grown = wasted - before.values["tile_waste"]
+            wasted, was = (side.values.get("tile_waste", 0.0) for side in (after, before))
+            grown = wasted - (was if before.time else wasted)
             if grown > rules()["TW021"].growth:
                 message = f"{where} loses {wasted:.1%} of the step to tiles, {grown:.1%} more than before"
                 yield self._finding("TW021", change, message)
@@ -152,6 +150,13 @@ class Inspector:
         if place is not None:
             found.line, found.column = place
         return found
+
+
+def _missing(before: Outcome | TilewiseError | None) -> str:
+    """Why the base has no time; "" where it has one, or where there is no base."""
+    if isinstance(before, TilewiseError):
+        return before.message
+    return before.refusal if before is not None else ""
 
 
 def rated(code: str, policy: Policy) -> Severity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tilewise.hwdb.errors import OutOfRange, TilewiseError
+from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
@@ -21,14 +21,18 @@ _WALL = {number: Wall(code) for code, number in WALLS.items()}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """values: by metric (server.gate.metrics); layers: seconds and wall by kind of layer; report: None of a saved one."""
+    """values: by metric (server.gate.metrics), those that need a time missing where the step has none, for `refusal`
+
+    layers: seconds and wall by kind of layer; report: None of a saved prediction
+    """
 
     values: Mapping[str, float]
-    time: Interval
+    time: Interval | None
     trust: Trust
     layers: Mapping[str, tuple[float, Wall]]
     report: Report | None = None
     fits: bool = True
+    refusal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,21 +63,20 @@ class Side:
 
 
 def predicted(report: Report) -> Outcome:
-    """Raises OutOfRange where the step has no time."""
+    """What a report says."""
     step = report.step
-    if step.time is None:
-        raise OutOfRange(step.refusal, reason="OUT_OF_RANGE")
-    values = {
-        "time_s": step.time.time_s,
-        "tokens_per_s": step.tokens_per_s or 0.0,
-        "mfu": step.mfu or 0.0,
-        "memory_bytes": float(report.memory.total_bytes),
-        "parameter_count": float(report.parameters.total),
-        "tile_waste": (step.padding_s + step.wave_s + step.alignment_s) / step.time.time_s,
-    }
+    values = {"memory_bytes": float(report.memory.total_bytes), "parameter_count": float(report.parameters.total)}
+    if step.time is not None:
+        values |= {
+            "time_s": step.time.time_s,
+            "tokens_per_s": step.tokens_per_s or 0.0,
+            "mfu": step.mfu or 0.0,
+            "tile_waste": (step.padding_s + step.wave_s + step.alignment_s) / step.time.time_s,
+        }
     layers = {layer.name: (sum(layer.walls), layer.wall) for layer in report.layers}
     return Outcome(
-        values=values, time=step.time, trust=step.trust, layers=layers, report=report, fits=report.fits
+        values=values, time=step.time, trust=step.trust, layers=layers, report=report, fits=report.fits,
+        refusal=step.refusal,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ class NothingToCheck(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where paths start: the repository's top folder, or the policy's folder outside of one."""
+    """Where paths start: the repository's top folder; outside of one the working directory, or the policy's folder."""
 
     root: Path
     policy: Path
@@ -33,7 +33,8 @@ class Place:
     def of(cls, policy: str | None) -> Place:
         path = Path(policy).absolute() if policy else _nearest(Path.cwd())
         repository = Repository.around(path.parent)
-        root = repository.top if repository is not None else path.parent.resolve()
+        here, folder = Path.cwd().resolve(), path.parent.resolve()
+        root = repository.top if repository is not None else here if folder.is_relative_to(here) else folder
         return cls(root, path.parent.resolve() / path.name, repository)
 
     def relative(self, path: Path) -> str:

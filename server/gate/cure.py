@@ -11,7 +11,7 @@ from tilewise.server.advise.edits import single_edits
 from tilewise.server.gate.words import change as percent
 from tilewise.server.workload import Workload
 
-MOST = 12  # searches of one check, some 30 ms each; what lies beyond is left to `tilewise recommend`
+MOST = 8  # searches of one check, some 50 ms each; what lies beyond is left to `tilewise recommend`
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).resolve().parents[3]
 CONFIG = "configs/gpt-neox-2.7b.json"
 RED = ("50304", "50257")  # what GPT-2's tokenizer counts
 Run = Callable[..., tuple[int, str, str]]
@@ -281,6 +283,45 @@ def test_a_new_calibration_shows_which_verdicts_flip(repository: Path, run: Run)
     assert code == 0 and json.loads(out)["flip_count"] == 0
     refused(run("diff", "--hwdb", "active..none"), "no GPU of the policy has a calibration 'none'")
     refused(run("diff", "--hwdb", "active"), "OLD..NEW")
+
+
+def test_the_case_of_the_documentation_is_what_a_run_gives(repository: Path, run: Run, edit: Edit) -> None:
+    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    command, _, said = page.partition("$ tilewise check --base main\n")
+    assert command.endswith(f"$ sed -i s/50304/50257/ {CONFIG}\n")
+    edit(*RED)
+    code, out, _ = run("check", "--base", "main")
+    assert code == 1
+    assert dated(out) == dated(said.partition("```")[0])
+
+
+def dated(text: str) -> str:
+    """A text without the hash of the database: it changes with every fact, the figures seldom."""
+    return re.sub(r"database [0-9a-f]{12}", "database", text)
+
+
+def test_every_rule_and_option_is_documented(run: Run) -> None:
+    from tilewise.client.cli.check import check
+    from tilewise.server.gate import policy
+    from tilewise.server.gate.metrics import METRICS
+    from tilewise.server.gate.rules import rules
+
+    page = (ROOT / "docs" / "gate.md").read_text(encoding="utf-8")
+    for rule in rules().values():
+        assert f"| {rule.code} | {rule.name} | {rule.severity} |" in page
+    for word in (*METRICS, *policy.BUDGET, *policy.ALLOW, *policy.CHECK):
+        assert f"`{word}`" in page or f".{word}" in page
+    for option in (
+        "--base",
+        "--base-file",
+        "--report",
+        "--strict",
+        "--exit-zero",
+        "--update-budget",
+        "--server",
+        "--date",
+    ):
+        assert option in page and any(option in parameter.opts for parameter in check.params)
 
 
 def test_every_rule_is_explained(run: Run) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from textwrap import indent, wrap
 
 from tilewise.client.render.data import word
@@ -39,7 +40,10 @@ def advice_text(request: RecommendRequest, answer: RecommendResponse) -> str:
         sections.append(
             f"{answer.candidate_count:,} re-shapes were predicted. What a change does to quality is not predicted."
         )
-    sections += [f"note: {note}" for note in answer.notes]
+    if answer.notes:
+        sections.append(
+            "\n".join("\n".join(wrap(f"note: {note}", WIDTH, subsequent_indent="      ")) for note in answer.notes)
+        )
     return "\n\n".join([*sections, answer.summary]) + "\n"
 
 
@@ -65,27 +69,25 @@ def step_line(each: Baseline) -> str:
 def kind_table(found: Sequence[Recommendation], many: bool) -> str:
     """One line an effect, and under the lines of a change why it helps and what it costs."""
     header = ("change", *(("on",) if many else ()), "time a token", "90 % interval", "energy", "step", "verdict")
-    rows: list[Sequence[str]] = []
-    marks: list[int] = []
-    for each in found:
-        marks.append(len(rows))
-        change = f"{each.changes[0].field} {getattr(each.changes[0], 'from')} -> {each.changes[0].to}"
-        for at, effect in enumerate(each.effects):
-            verdict = word(GainVerdict.DESCRIPTOR, each.verdict).replace("_", " ") if at == 0 else ""
-            rows.append(
-                (change if at == 0 else "", *((place(effect),) if many else ()), *effect_cells(effect), verdict)
-            )
-        rows += [(f"  {c.field} {getattr(c, 'from')} -> {c.to}", *[""] * (len(header) - 1)) for c in each.changes[1:]]
+    blocks = [change_rows(each, many) for each in found]
     first = 2 if many else 1
-    lines = table(header, rows, right=range(first, first + 4)).split("\n")
-    ends = [*marks[1:], len(rows)]
-    told = [lines[0]]
-    for each, begin, end in zip(found, marks, ends, strict=True):
-        told += [
-            *lines[1 + begin : 1 + end],
-            indent("\n".join(wrap(f"{each.cause}: {each.message}", WIDTH - 4)), "    "),
-        ]
+    head, *lines = table(header, [row for block in blocks for row in block], right=range(first, first + 4)).split("\n")
+    told = [head]
+    for each, block in zip(found, blocks, strict=True):
+        told += [lines.pop(0) for _ in block]
+        told.append(indent("\n".join(wrap(f"{each.cause}: {each.message}", WIDTH - 4)), "    "))
     return "\n".join(told)
+
+
+def change_rows(found: Recommendation, many: bool) -> list[tuple[str, ...]]:
+    """Its changes below one another, beside them its effects."""
+    verdict = word(GainVerdict.DESCRIPTOR, found.verdict).replace("_", " ")
+    changes = [f"{each.field} {getattr(each, 'from')} -> {each.to}" for each in found.changes]
+    effects = [(*((place(effect),) if many else ()), *effect_cells(effect)) for effect in found.effects]
+    empty = ("",) * len(effects[0])
+    pairs = list(zip_longest(changes, effects, fillvalue=None))
+    verdicts = [verdict, *[""] * (len(pairs) - 1)]
+    return [(change or "", *(cells or empty), last) for (change, cells), last in zip(pairs, verdicts, strict=True)]
 
 
 def place(effect: Effect) -> str:
@@ -93,11 +95,11 @@ def place(effect: Effect) -> str:
 
 
 def effect_cells(effect: Effect) -> tuple[str, ...]:
-    low, high = change(effect.time_ratio_low), change(effect.time_ratio_high)
-    energy = change(effect.energy_ratio) if effect.HasField("energy_ratio") else "-"
-    return change(effect.time_ratio), f"{low} to {high}", energy, seconds(effect.prediction.time_s)
+    low, high = difference(effect.time_ratio_low), difference(effect.time_ratio_high)
+    energy = difference(effect.energy_ratio) if effect.HasField("energy_ratio") else "-"
+    return difference(effect.time_ratio), f"{low} to {high}", energy, seconds(effect.prediction.time_s)
 
 
-def change(ratio: float) -> str:
+def difference(ratio: float) -> str:
     """0.953 -> '-4.7 %'."""
     return f"{100 * (ratio - 1):+.1f} %"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
@@ -17,7 +16,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.predict import predict_many
 from tilewise.server.workload import Workload
 
-CHUNK = 1024  # shapes in one pass: some 30 MB of operators, and some 50 ms between two looks at the deadline
+CHUNK = 512  # shapes in one pass: some 20 MB of operators, and some 30 ms between two looks at the deadline
 Changes = dict[str, Ints]  # canonical size -> its value in every candidate
 
 
@@ -99,19 +98,21 @@ def beyond_size(ratio: Floats, parameters: Floats | float) -> Floats:
     return ratio / np.minimum(1.0, parameters)
 
 
-def score(asked: Sequence[Asked], ratio: NDArray[np.float64]) -> Floats:
-    """Time after over time before: of each GPU the workloads' mix, of all GPUs the one that gains least.
+def score(asked: Sequence[Asked], ratio: Floats, cost: Floats) -> Floats:
+    """Cost after over cost before: of each GPU that of the workloads' mix of tokens, of all GPUs the one that gains least.
 
-    ratio: (asked, candidates), time of a token over that of the model as it is; tokens weigh as much as their time
+    ratio: (asked, candidates), cost of a token over that of the model as it is; cost: (asked,) that of the model as it is
     """
     gpus: dict[str, list[int]] = {}
     for at, each in enumerate(asked):
         gpus.setdefault(each.gpu.sku.name, []).append(at)
-    worst: Floats = np.max([_mix(asked, ratio, rows) for rows in gpus.values()], axis=0)
+    weights = np.array([each.weight for each in asked]) * cost
+    mixes = [weights[rows] @ ratio[rows] / weights[rows].sum() for rows in gpus.values()]
+    worst: Floats = np.max(mixes, axis=0)
     return worst
 
 
-def _mix(asked: Sequence[Asked], ratio: NDArray[np.float64], rows: list[int]) -> Floats:
-    weights = np.array([asked[at].weight for at in rows])
-    mixed: Floats = (weights[:, None] * ratio[rows]).sum(axis=0) / weights.sum()
-    return mixed
+def gains(asked: Sequence[Asked], found: Figures) -> Floats:
+    """Score of every candidate but the first, which is the model as it is; NaN for shapes that cannot be."""
+    tokens = np.array([each.workload.tokens for each in asked])
+    return score(asked, found.time_s[:, 1:] / found.time_s[:, :1], found.time_s[:, 0] / tokens)

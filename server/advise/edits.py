@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.server.advise.asked import Asked, as_changes, beyond_size, figures, score
+from tilewise.server.advise.asked import Asked, as_changes, beyond_size, figures, gains
 from tilewise.server.advise.proposals import proposals
 from tilewise.server.advise.subject import Subject
 from tilewise.server.predict import predict
@@ -93,7 +93,7 @@ def best_edits(
         return []
     found = figures(subject, asked, as_changes(subject, [{}, *edits]))
     grown = found.parameters[1:] / subject.parameters
-    gain = 1 - beyond_size(score(asked, found.time_s[:, 1:] / found.time_s[:, :1]), grown)
+    gain = 1 - beyond_size(gains(asked, found), grown)
     changed = np.abs(grown - 1)
     worth = np.where((gain > LEAST_GAIN) & (changed <= tolerance), gain / (changed + FREE), 0.0)
     order = [at for at in np.argsort(-worth).tolist() if worth[at] > 0]

@@ -12,6 +12,7 @@ from tilewise.server.advise.advice import Advice, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE, best_edits
 from tilewise.server.advise.execution import executions
+from tilewise.server.advise.notes import notes
 from tilewise.server.advise.precision import precisions
 from tilewise.server.advise.reshapes import candidates
 from tilewise.server.advise.search import front
@@ -83,7 +84,7 @@ def recommend(
     before = baseline(subject, asked)
     _check_times(asked, before, energy)
     found: list[Recommendation | None] = []
-    notes: list[str] = []
+    told = list(notes(subject, asked))
     looked_at = 0
     if Kind.EXECUTION in wanted:
         found += executions(subject, asked, before, energy=energy)
@@ -101,13 +102,13 @@ def recommend(
             else:
                 found += [weighed(subject, asked, before, Kind.RESHAPE, sizes, energy=energy) for sizes in news]
     if Kind.PRECISION in wanted:
-        found += precisions(subject, asked, before, near.precisions, notes, energy=energy)
+        found += precisions(subject, asked, before, near.precisions, told, energy=energy)
     ordered = ranked([each for each in found if each is not None], results)
     yield Advice(
         baseline=before,
         recommendations=ordered,
         summary=summary(subject, asked, ordered, wanted),
-        notes=tuple(notes),
+        notes=tuple(told),
         candidates=looked_at,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
-from tilewise.server.advise.asked import CHUNK, Asked, Changes, beyond_size, figures, score
+from tilewise.server.advise.asked import CHUNK, Asked, Changes, beyond_size, figures, gains
 from tilewise.server.advise.edits import LEAST_GAIN
 from tilewise.server.advise.subject import Subject
 
@@ -25,7 +25,7 @@ def front(
         rows = np.arange(first, min(first + CHUNK, total))
         chunk = {name: np.append(subject.sizes[name], values[rows]) for name, values in candidates.items()}
         found = figures(subject, asked, chunk)
-        ratio = score(asked, found.time_s[:, 1:] / found.time_s[:, :1])
+        ratio = gains(asked, found)
         fits = (
             (found.memory_bytes[:, 1:] <= memory_bytes[:, None]) | (found.memory_bytes[:, :1] > memory_bytes[:, None])
         ).all(axis=0)

@@ -47,10 +47,11 @@ def weighed(
     effects = tuple(_effect(each, old, new) for each, old, new in zip(asked, before, after, strict=True))
     if energy and any(effect.energy_ratio is None for effect in effects):
         return None
+    costs = np.array([cost(report, energy) for report in before])
     figures = np.array([[_figure(each, energy), each.low, each.high] for each in effects])
     if energy:
         figures[:, 1:] *= figures[:, :1] / [[each.time_ratio] for each in effects]
-    total, low, high = (float(value) for value in score(asked, figures))
+    total, low, high = (float(value) for value in score(asked, figures, costs))
     worst = int(np.argmax([each.time_ratio for each in effects]))
     cause = why(before[worst], after[worst]) if total < 1 else why(after[worst], before[worst])
     grown = int(after[0].parameters.total) - subject.parameters
@@ -69,6 +70,13 @@ def weighed(
         cause=cause.code,
         message=f"{cause.sentence if total < 1 else 'no gain: ' + cause.sentence}; {price(grown, subject.parameters, memory)}",
     )
+
+
+def cost(report: Report, energy: bool) -> float:
+    """Joules or seconds of a token."""
+    assert report.step.time is not None
+    joules = report.step.energy.energy_j if energy and report.step.energy else 0.0
+    return (joules or report.step.time.time_s) / report.workload.tokens
 
 
 def _figure(effect: Effect, energy: bool) -> float:

@@ -1,6 +1,7 @@
 """The services as a client of the contract meets them, embedded and over gRPC."""
 
 import ast
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from tilewise.v1 import (
     calibration_service_pb2_grpc,
     check_pb2,
 )
+from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
 from tilewise.v1 import workload_pb2 as work
@@ -70,6 +72,26 @@ def reasons(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.keyword) and node.arg == "reason" and isinstance(node.value, ast.Constant):
             yield str(node.value.value)
+
+
+def test_a_stream_ends_with_the_whole_advice_and_before_it_come_only_news(channel: grpc.Channel) -> None:
+    workload = work.Workload(phase=work.PHASE_TRAIN, batch=1, sequence=2048, mode=work.MODE_COMPILED)
+    request = advice.RecommendRequest(
+        model={"config_json": LLAMA}, workloads=[advice.WeightedWorkload(workload=workload)], gpus=["h100-sxm5-80gb"]
+    )
+    *news, last = advisor_service_pb2_grpc.AdvisorServiceStub(channel).Recommend(request)
+    assert news and all(part.HasField("progress") and not part.baseline for part in news)
+    assert last.baseline and last.summary and last.database_version and not last.HasField("progress")
+
+
+def test_a_search_that_is_too_long_for_its_deadline_is_given_up(channel: grpc.Channel) -> None:
+    axis = advice.Axis(field="intermediate_size", range=advice.Range(first=8192, last=400_000))
+    workload = work.Workload(phase=work.PHASE_TRAIN, batch=1, sequence=2048)
+    request = advice.SweepRequest(model={"config_json": LLAMA}, workload=workload, gpus=["h100-sxm5-80gb"], axes=[axis])
+    begin = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        list(advisor_service_pb2_grpc.AdvisorServiceStub(channel).Sweep(request, timeout=1.0))
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() - begin < 10
 
 
 def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> None:

@@ -117,7 +117,9 @@ def test_of_several_gpus_the_one_that_gains_least_decides() -> None:
 
 def test_a_mix_weighs_every_workload_by_its_tokens() -> None:
     asked = [Asked(H100, TRAIN, weight=3), Asked(H100, DECODE, weight=1)]
-    assert score(asked, np.array([[0.8], [1.0]]))[0] == pytest.approx(0.85)
+    ratios = np.array([[0.8], [1.0]])
+    assert score(asked, ratios, np.array([1.0, 1.0]))[0] == pytest.approx(0.85)
+    assert score(asked, ratios, np.array([1.0, 3.0]))[0] == pytest.approx(0.9)  # a token that takes longer weighs more
 
 
 def test_energy_ranks_by_joules() -> None:
@@ -176,3 +178,12 @@ def test_every_cause_has_a_phrase_and_an_explanation() -> None:
     from tilewise.client.cli.explain import entries
 
     assert set(causes()) <= set(entries()) and all(entry["phrase"] for entry in causes().values())
+
+
+def test_rules_that_contradict_between_vendors_are_told() -> None:
+    """Powers of two are good on an H100 and meet in the same L2 channels on an MI300X."""
+    asked = [Asked(H100, TRAIN), Asked(DATABASE.gpu("mi300x"), TRAIN)]
+    found = advice(subject(LLAMA, num_hidden_layers=2), *asked, kinds=[Kind.FREE_WIN])
+    assert any("mi300x: hidden_size 4096" in note and "not modelled" in note for note in found.notes)
+    assert any("mi300x has no calibration" in note for note in found.notes)
+    assert not any("h100" in note for note in found.notes)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked, as_changes, beyond_size, figures, gains
 from tilewise.server.advise.proposals import proposals
 from tilewise.server.advise.subject import Subject
-from tilewise.server.predict import predict
-from tilewise.server.ratio import ratio_of
+from tilewise.server.advise.weigh import Scales
 from tilewise.server.workload import Workload
 
 TOLERANCE = 0.01  # default of how far the parameter count may move
@@ -58,29 +58,27 @@ def single_edits(
     tolerance: largest change of the parameter count, as a share; most: edits for one size
     Raises InvalidInput where the model as it is cannot be read or run.
     """
-    subject = Subject(text, overrides)
-    base = predict(gpu, subject.architecture, workload, detailed=False)
-    edits = []
-    for sizes in best_edits(subject, [Asked(gpu, workload)], fields or subject.varied, tolerance, most):
-        after = predict(gpu, subject.read(sizes), workload, detailed=False)
-        if base.step.time is None or after.step.time is None:
-            continue
-        low, ratio, high = ratio_of(gpu, base, after)
-        field = next(iter(sizes))
-        edits.append(
-            Edit(
-                field=field,
-                before=subject.sizes[field],
-                after=sizes[field],
-                sizes=sizes,
-                time_ratio=ratio,
-                low=low,
-                high=high,
-                parameter_change=int(after.parameters.total) - subject.parameters,
-                memory_change=int(after.memory.total_bytes) - int(base.memory.total_bytes),
-            )
-        )
-    return edits
+    scales = Scales(Subject(text, overrides), [Asked(gpu, workload)])
+    if scales.before[0].step.time is None:
+        return []
+    best = best_edits(scales.subject, scales.asked, fields or scales.subject.varied, tolerance, most)
+    found = ((sizes, scales.weigh(Kind.FREE_WIN, sizes)) for sizes in best)
+    return [as_edit(scales.subject, sizes, weighed) for sizes, weighed in found if weighed is not None]
+
+
+def as_edit(subject: Subject, sizes: dict[str, int], weighed: Recommendation) -> Edit:
+    field = next(iter(sizes))
+    return Edit(
+        field=field,
+        before=subject.sizes[field],
+        after=sizes[field],
+        sizes=sizes,
+        time_ratio=weighed.score,
+        low=weighed.low,
+        high=weighed.high,
+        parameter_change=weighed.parameter_change,
+        memory_change=weighed.memory_change,
+    )
 
 
 def best_edits(

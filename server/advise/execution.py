@@ -8,20 +8,16 @@ from typing import Any
 from tilewise.hwdb.launch import MODES
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked
-from tilewise.server.advise.subject import Subject
-from tilewise.server.advise.weigh import weighed
+from tilewise.server.advise.weigh import Scales
 from tilewise.server.diagnosis import BATCHES
-from tilewise.server.report import Report
 
 SAME_FORMAT = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp64": ("fp32", "tf32", "bf16")}  # onto tensor cores
 
 
-def executions(
-    subject: Subject, asked: Sequence[Asked], before: Sequence[Report], *, energy: bool
-) -> Iterator[Recommendation]:
+def executions(scales: Scales) -> Iterator[Recommendation]:
     """Every way that applies to all workloads and fits; of the batches only the best one."""
-    for changed in ways(asked):
-        found = [weighed(subject, asked, before, Kind.EXECUTION, {}, each, energy) for each in changed]
+    for changed in ways(scales.asked):
+        found = [scales.weigh(Kind.EXECUTION, workload=each) for each in changed]
         possible = [each for each in found if each is not None]
         if possible:
             yield min(possible, key=lambda each: each.score)

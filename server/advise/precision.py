@@ -12,7 +12,7 @@ from tilewise.hwdb.errors import InvalidInput, NotAvailable
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.subject import Subject
-from tilewise.server.advise.weigh import weighed
+from tilewise.server.advise.weigh import Scales
 from tilewise.server.architecture.model import Experts
 from tilewise.server.predict import predict
 from tilewise.server.report import Report
@@ -30,30 +30,24 @@ FEW_ROWS = 128  # of one expert: below, one tile of a kernel is not filled (Deep
 UNKNOWN = "what the format does to accuracy is not predicted"
 
 
-def precisions(
-    subject: Subject,
-    asked: Sequence[Asked],
-    before: Sequence[Report],
-    allowed: Sequence[str],
-    notes: list[str],
-    *,
-    energy: bool,
-) -> Iterator[Recommendation]:
+def precisions(scales: Scales, allowed: Sequence[str], notes: list[str]) -> Iterator[Recommendation]:
     """Every narrower format that all GPUs have and whose kernels are known; what is not known is added to `notes`."""
-    if any(each.workload.quantized for each in asked):
-        return
-    for name in allowed or NARROW:
-        if name not in NARROW or (name == "int8" and any(each.workload.phase == "train" for each in asked)):
-            continue
-        found = weighed(subject, asked, before, Kind.PRECISION, {}, {"precision": name}, energy)
+    subject, asked, before = scales.subject, scales.asked, scales.before[0]
+    for name in formats(asked, allowed):
+        found = scales.weigh(Kind.PRECISION, workload={"precision": name})
         if found is None:
             notes.append(f"{name}: {reason(subject, asked, name)}")
             continue
-        yield replace(
-            found,
-            message=f"{told(before[0], found.effects[0].after)}; {crossing(subject, asked[0], name)}; "
-            f"{few_rows(before[0])}{STAYS}; {UNKNOWN}",
-        )
+        classes, size = told(before, found.effects[0].after), crossing(subject, asked[0], name)
+        yield replace(found, message=f"{classes}; {size}; {few_rows(before)}{STAYS}; {UNKNOWN}")
+
+
+def formats(asked: Sequence[Asked], allowed: Sequence[str]) -> list[str]:
+    """Narrower formats worth a look: none where the model has one already; int8 only where nothing is trained."""
+    if any(each.workload.quantized for each in asked):
+        return []
+    training = any(each.workload.phase == "train" for each in asked)
+    return [name for name in allowed or NARROW if name in NARROW and not (training and name == "int8")]
 
 
 def few_rows(report: Report) -> str:

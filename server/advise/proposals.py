@@ -15,6 +15,9 @@ LINE = 64  # elements of 16 bits in a line of 128 bytes
 GRAINS = (LINE, 2 * LINE, 4 * LINE)  # a line, a tile, the widest tile; TMA alone would be content with 8 elements
 REACH = 0.05  # of a width or of hidden_size: as far as one edit goes
 SPLITTABLE = 4  # heads that 2 or 4 GPUs can share today must still be shared by them
+EVERYWHERE = (
+    128  # the largest head_dim that kernels of every production GPU are fast at: larger ones only where they are now
+)
 HEAD_DIMS = (
     32,
     64,
@@ -37,7 +40,7 @@ def proposals(subject: Subject, field: str, split: int) -> Iterator[dict[str, in
     elif field == "num_attention_heads":
         yield from recut(subject, subject.sizes["hidden_size"], split)
     elif field == "head_dim" and not subject.head_dim_follows:
-        yield from ({field: dim} for dim in HEAD_DIMS if size / 2 <= dim <= 2 * size and dim != size)
+        yield from ({field: dim} for dim in head_dims(size))
 
 
 def paddings(size: int, split: int) -> list[int]:
@@ -68,14 +71,20 @@ def recut(subject: Subject, hidden: int, split: int) -> Iterator[dict[str, int]]
     if not (heads and dim and kv_heads) or subject.sizes.get("kv_lora_rank"):
         return
     width = hidden if subject.head_dim_follows else heads * dim
-    for other in HEAD_DIMS:
+    for other in head_dims(dim):
         cut = width // other
         kv_cut = kv_heads * cut // heads if kv_heads != heads else cut
-        near = dim / 2 <= other <= 2 * dim and other != dim
         whole = width % other == 0 and cut % heads_grain(heads, split) == 0 and kv_cut and cut % kv_cut == 0
-        if near and whole and kv_cut * heads == kv_heads * cut:
+        if whole and kv_cut * heads == kv_heads * cut:
             kv = {} if subject.kv_heads_follow else {"num_key_value_heads": kv_cut}
             yield {"num_attention_heads": cut, **({} if subject.head_dim_follows else {"head_dim": other}), **kv}
+
+
+def head_dims(dim: int) -> list[int]:
+    """What a head's size might be instead: one that kernels have, within an octave of it."""
+    return [
+        other for other in HEAD_DIMS if dim / 2 <= other <= 2 * dim and other != dim and other <= max(dim, EVERYWHERE)
+    ]
 
 
 def heads_grain(heads: int, split: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import lcm
 
 import numpy as np
 
@@ -17,11 +18,10 @@ from tilewise.server.advise.precision import precisions
 from tilewise.server.advise.reshapes import candidates
 from tilewise.server.advise.search import front
 from tilewise.server.advise.subject import FIELDS, Subject
-from tilewise.server.advise.weigh import baseline, weighed
+from tilewise.server.advise.weigh import Scales
 from tilewise.server.advise.words import summary
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
-from tilewise.server.report import Report
 
 MOST_CANDIDATES = 100_000
 RESULTS = 10
@@ -81,36 +81,47 @@ def recommend(
     """
     wanted, fields = kinds or tuple(Kind), near.fields(subject)
     check_candidates(near.candidates, "neighbourhood.max_candidate_count")
-    before = baseline(subject, asked)
-    _check_times(asked, before, energy)
-    found: list[Recommendation | None] = []
-    told = list(notes(subject, asked))
-    looked_at = 0
+    scales = Scales(subject, asked, energy)
+    _check_times(scales)
+    found: list[Recommendation] = []
+    told, looked_at = list(notes(subject, asked)), 0
     if Kind.EXECUTION in wanted:
-        found += executions(subject, asked, before, energy=energy)
+        found += executions(scales)
     if Kind.FREE_WIN in wanted:
-        edits = best_edits(subject, asked, fields, near.tolerance, most=2)
-        found += [weighed(subject, asked, before, Kind.FREE_WIN, sizes, energy=energy) for sizes in edits]
+        found += _weighed(scales, Kind.FREE_WIN, best_edits(subject, asked, fields, near.tolerance, most=2))
     check_alive()
     if Kind.RESHAPE in wanted:
-        split = int(np.lcm.reduce([*(near.tensor_parallel or [each.workload.tensor_parallel for each in asked])]))
-        shapes = candidates(subject, fields, split, near.tolerance, near.candidates)
-        looked_at = len(next(iter(shapes.values()), ()))
-        for news in front(subject, asked, shapes, FRONT, _limits(asked, near)) if looked_at else ():
-            if isinstance(news, int):
-                yield Progress(news, looked_at)
+        for news in _reshapes(scales, fields, near):
+            if isinstance(news, Progress):
+                looked_at = news.total
+                yield news
             else:
-                found += [weighed(subject, asked, before, Kind.RESHAPE, sizes, energy=energy) for sizes in news]
+                found += _weighed(scales, Kind.RESHAPE, news)
     if Kind.PRECISION in wanted:
-        found += precisions(subject, asked, before, near.precisions, told, energy=energy)
-    ordered = ranked([each for each in found if each is not None], results)
+        found += precisions(scales, near.precisions, told)
+    ordered = ranked(found, results)
     yield Advice(
-        baseline=before,
+        baseline=scales.before,
         recommendations=ordered,
-        summary=summary(subject, asked, ordered, wanted),
+        summary=summary(asked, ordered, wanted),
         notes=tuple(told),
         candidates=looked_at,
     )
+
+
+def _weighed(scales: Scales, kind: Kind, shapes: Sequence[dict[str, int]]) -> list[Recommendation]:
+    return [found for sizes in shapes if (found := scales.weigh(kind, sizes)) is not None]
+
+
+def _reshapes(scales: Scales, fields: Sequence[str], near: Neighbourhood) -> Iterator[Progress | list[dict[str, int]]]:
+    """Progress of the search, and the sizes of the best."""
+    subject, asked = scales.subject, scales.asked
+    split = lcm(*(near.tensor_parallel or [each.workload.tensor_parallel for each in asked]))
+    shapes = candidates(subject, fields, split, near.tolerance, near.candidates)
+    total = len(next(iter(shapes.values()), ()))
+    limits = np.array([near.memory_bytes or each.gpu.sku.memory_bytes for each in asked])
+    for news in front(subject, asked, shapes, FRONT, limits) if total else ():
+        yield Progress(news, total) if isinstance(news, int) else news
 
 
 def ranked(found: Sequence[Recommendation], most: int) -> tuple[Recommendation, ...]:
@@ -128,15 +139,11 @@ def ranked(found: Sequence[Recommendation], most: int) -> tuple[Recommendation, 
     return tuple(sorted(kept, key=lambda each: order[each.kind])[:most])
 
 
-def _limits(asked: Sequence[Asked], near: Neighbourhood) -> np.ndarray:
-    return np.array([near.memory_bytes or each.gpu.sku.memory_bytes for each in asked])
-
-
-def _check_times(asked: Sequence[Asked], before: Sequence[Report], energy: bool) -> None:
-    for each, report in zip(asked, before, strict=True):
+def _check_times(scales: Scales) -> None:
+    for each, report in zip(scales.asked, scales.before, strict=True):
         if report.step.time is None:
             message = f"the model as it is has no time on {each.gpu.sku.name}, so nothing can be compared: {report.step.refusal}"
             raise OutOfRange(message, reason="OUT_OF_RANGE", field="model")
-        if energy and report.step.energy is None:
+        if scales.energy and report.step.energy is None:
             message = f"power of {each.gpu.sku.name} is not modelled, so nothing can be ranked by energy"
             raise OutOfRange(message, reason="ENERGY_NOT_MODELLED", field="objective")

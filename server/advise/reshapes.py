@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.asked import Changes, as_changes, each_possible
-from tilewise.server.advise.proposals import HEAD_DIMS, LINE, heads_grain, nearby, paddings
+from tilewise.server.advise.proposals import LINE, head_dims, heads_grain, nearby, paddings
 from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture, count
 
@@ -66,7 +66,7 @@ def _heads(subject: Subject, hidden: int, fields: set[str], split: int) -> Itera
     if "num_attention_heads" not in fields or not (heads and dim) or sizes.get("kv_lora_rank"):
         yield {}
         return
-    for other in sorted({dim, *(each for each in HEAD_DIMS if dim / 2 <= each <= 2 * dim and "head_dim" in fields)}):
+    for other in [dim, *(head_dims(dim) if "head_dim" in fields else [])]:
         width = hidden if subject.head_dim_follows else heads * dim * hidden / sizes["hidden_size"]
         grain = heads_grain(heads, split)
         cut = round(width / other / grain) * grain

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 
 from tilewise.server.advise.advice import Kind, Recommendation, Verdict
 from tilewise.server.advise.asked import Asked
-from tilewise.server.advise.subject import Subject
 
 SHAPES = (Kind.FREE_WIN, Kind.RESHAPE)
 
 
-def summary(subject: Subject, asked: Sequence[Asked], found: Sequence[Recommendation], wanted: Sequence[Kind]) -> str:
+def summary(asked: Sequence[Asked], found: Sequence[Recommendation], wanted: Sequence[Kind]) -> str:
     """What to do about the shape, and what about the rest."""
     told = []
     if any(kind in SHAPES for kind in wanted):

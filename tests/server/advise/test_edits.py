@@ -86,3 +86,23 @@ def test_serving_is_advised_too(phase: str) -> None:
     )
     for edit in edits(GPT2, work):
         assert edit.low <= edit.time_ratio <= edit.high
+
+
+def siglip(hidden: int, heads: int, width: int) -> dict[str, object]:
+    return {"model_type": "siglip_vision_model", "hidden_size": hidden, "num_attention_heads": heads, "intermediate_size": width,
+            "num_hidden_layers": 12, "image_size": 384, "patch_size": 14}  # fmt: skip
+
+
+def test_a_tower_with_odd_heads_is_given_heads_that_kernels_have() -> None:
+    """G68: 16 heads of 72 and a width of 4304, which its authors forgot to round."""
+    found = edits(siglip(1152, 16, 4304), Workload(phase="prefill", batch=32, sequence=1))
+    heads = [edit for edit in found if edit.field == "num_attention_heads"]
+    assert heads and 1152 // heads[0].after in (64, 96, 128) and heads[0].high < 1
+    assert all(edit.after % 64 == 0 for edit in found if edit.field == "intermediate_size")
+
+
+def test_a_tower_of_880_is_told_896() -> None:
+    """G68: heads of 55 lost much; 896 makes them 56 wide, which rows of 16 bytes allow."""
+    config = json.dumps(siglip(880, 16, 2320))
+    found = single_edits(config, {}, Workload(phase="prefill", batch=32, sequence=1), H100, tolerance=0.03)
+    assert found[0].sizes == {"hidden_size": 896} and found[0].high < 1

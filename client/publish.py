@@ -54,7 +54,7 @@ def _upload(remote: Remote, calibration: Calibration, name: str) -> None:
                 _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
             return
         except TilewiseError as error:
-            passing = isinstance(error, Overloaded | Unavailable) or (
+            passing = isinstance(error, Overloaded | Unavailable) or error.reason == "UPLOAD_RESTARTED" or (
                 isinstance(error, ServerError) and error.reason == "UNAVAILABLE"
             )
             if not passing or attempt == TRIES - 1:

@@ -61,6 +61,7 @@ def kills(times: int, where: str) -> None:
     seen: Counter[str] = Counter()
     acknowledged: list[str] = []
     whole: set[str] = set()
+    broken: Calibration | None = None
     moments = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder, store = Path(name), where or f"{name}/store"
@@ -70,6 +71,12 @@ def kills(times: int, where: str) -> None:
             whole_s = time.monotonic() - begin
         for number in range(times):
             calibration = variant(folder, str(number))
+            if broken is not None:  # at a server that was started anew it goes on where it stopped
+                with serving("--store", store) as (_, port):
+                    list(publish(broken, f"127.0.0.1:{port}", promote=True))
+                acknowledged.append(f"published {broken.id}")
+                shutil.rmtree(broken.folder)
+                broken = None
             with serving("--store", store) as (process, port):
                 timer = threading.Timer(moments.uniform(0, whole_s), os.kill, (process, signal.SIGKILL))
                 timer.start()
@@ -81,9 +88,9 @@ def kills(times: int, where: str) -> None:
                             acknowledged.append(f"{step} {calibration.id}")
                     seen["the whole, before the kill"] += 1
                 except TilewiseError as error:
-                    seen[f"{error.reason} after: {step}"] += 1
+                    seen[f"{error.reason} after: {step}; went on at the next start"] += 1
+                    broken = calibration
                 timer.join()
-            shutil.rmtree(calibration.folder)
             examine(store, acknowledged, whole)
     print(f"kills: {times} times at a random point of {whole_s:.1f} s: nothing half there, nothing lost")
     for what, count in seen.most_common():

@@ -149,7 +149,8 @@ async def attack(
             code = await outcome(address, channel, method, sent)
             codes[code.partition(":")[0]] += 1
             if code.startswith(BUGS):
-                bugs.append(f"{method.name} {code} {[each.hex()[:2000] for each in sent]}")
+                bugs.append(f"{method.name} {code} {[each.hex() for each in sent]}")
+                print(bugs[-1][:5000], file=sys.stderr, flush=True)
 
     await asyncio.gather(*(one() for _ in range(IN_FLIGHT)))
     return codes, bugs

@@ -7,6 +7,7 @@ from datetime import date
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseError, TooLarge
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server.deadline import check_alive
 from tilewise.server.gate import policy as policies
 from tilewise.server.gate.allowances import silence, stale
 from tilewise.server.gate.change import Change
@@ -51,6 +52,7 @@ def check(request: CheckRequest, gpu_of: GpuOf, version: str) -> CheckResponse:
     answer = CheckResponse(database_version=version, calibrations=calibrations)
     checked = []
     for item in sorted(request.items, key=lambda item: item.path):
+        check_alive()
         change = Change.of(item)
         if change.same_shape and all(each.workload == each.before for each in asked):
             answer.unchanged_paths.append(item.path)

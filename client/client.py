@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
-from typing import Protocol, Self, cast
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
+from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
+from tilewise.v1.prediction_pb2 import Progress
+
+Whole = TypeVar("Whole", advice.SweepResponse, advice.RecommendResponse)
+Heard = Callable[[Progress], None]  # is told how far a long call has come
 
 
 class Transport(Protocol):
     """Carries one request to a method such as ("AdvisorService", "Predict") and brings its answer."""
 
     def __call__(self, service: str, method: str, request: Message) -> Message: ...
+
+    def stream(self, service: str, method: str, request: Message) -> Iterator[Message]: ...
 
     def close(self) -> None: ...
 
@@ -24,7 +31,7 @@ class TilewiseClient:
     """Asks for predictions.
 
     server: "host:port" of a `tilewise serve`; None: the same service runs in this process, without gRPC
-    token:  bearer token for a server; unset: the environment's TILEWISE_TOKEN
+    token:  bearer token for a server; unset: the environment's (tilewise.client.access)
     secure: whether to speak TLS to the server; unset: unless it is on this machine's loopback
 
     Every method raises the TilewiseError that the service raised; a server that cannot be reached raises ServerError.
@@ -41,7 +48,7 @@ class TilewiseClient:
         else:
             from tilewise.client.remote import Remote
 
-            self._transport = Remote(server, os.environ.get("TILEWISE_TOKEN", "") if token is None else token, secure)
+            self._transport = Remote(server, token, secure)
 
     def __enter__(self) -> Self:
         return self
@@ -86,3 +93,25 @@ class TilewiseClient:
         """Many predictions; far cheaper than one call each where they differ in sizes alone."""
         batch = advisor.BatchPredictRequest(requests=requests)
         return cast(advisor.BatchPredictResponse, self._transport("AdvisorService", "BatchPredict", batch))
+
+    def check(self, request: CheckRequest) -> CheckResponse:
+        """The verdict of a policy over changed configurations."""
+        return cast(CheckResponse, self._transport("AdvisorService", "Check", request))
+
+    def sweep(self, request: advice.SweepRequest, heard: Heard | None = None) -> advice.SweepResponse:
+        """Every point and cliff of a sweep, in one message."""
+        return self._whole("Sweep", request, advice.SweepResponse(), heard)
+
+    def recommend(self, request: advice.RecommendRequest, heard: Heard | None = None) -> advice.RecommendResponse:
+        """The advice, in one message."""
+        return self._whole("Recommend", request, advice.RecommendResponse(), heard)
+
+    def _whole(self, method: str, request: Message, whole: Whole, heard: Heard | None) -> Whole:
+        """The parts of a streamed answer as one."""
+        for message in self._transport.stream("AdvisorService", method, request):
+            part: Any = message
+            if heard is not None and part.HasField("progress"):
+                heard(part.progress)
+            part.ClearField("progress")
+            whole.MergeFrom(part)
+        return whole

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from google.protobuf.message import Message
 
 from tilewise.server.service import services
@@ -16,6 +18,9 @@ class Embedded:
     def __call__(self, service: str, method: str, request: Message) -> Message:
         answer: Message = getattr(self._services[service], method)(request)
         return answer
+
+    def stream(self, service: str, method: str, request: Message) -> Iterator[Message]:
+        yield from getattr(self._services[service], method)(request)
 
     def close(self) -> None:
         """Nothing is held."""

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import time
 from collections.abc import Iterator
 from typing import Any, cast
 
-from tilewise.client.remote import Remote
+from google.protobuf.message import Message
+
+from tilewise.client.remote import Remote, ServerError
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.errors import NotAvailable, Overloaded, TilewiseError, Unavailable
 from tilewise.v1 import calibration_service_pb2 as pb
 
 CHUNK_BYTES = 256 * 1024
 SERVICE = "CalibrationService"
+TRIES = 6
+PAUSE_S = 0.2  # doubled after each try
 
 
 def publish(calibration: Calibration, server: str, *, promote: bool, reason: str = "") -> Iterator[str]:
     """Yields a line for each thing done. Raises NotAvailable where the server's checks forbid what was asked."""
-    remote = Remote(server, os.environ.get("TILEWISE_TOKEN", ""), None)
+    remote = Remote(server)
     try:
         name = f"gpus/{calibration.sku}/calibrations/{calibration.id}"
-        begun = _send(remote, iter([_header(calibration, name)]))
-        if not begun.HasField("calibration"):
-            _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
+        _upload(remote, calibration, name)
         yield f"uploaded {name}"
         checked = cast(
             pb.ValidateCalibrationResponse,
@@ -43,6 +45,46 @@ def publish(calibration: Calibration, server: str, *, promote: bool, reason: str
             yield f"{name} is a candidate; --promote makes it answer"
     finally:
         remote.close()
+
+
+def rollback(sku: str, server: str, id: str, reason: str) -> str:
+    """Make an earlier calibration answer again; the line that says which. Raises as the service does."""
+    request = pb.RollbackCalibrationRequest(parent=f"gpus/{sku}", id=id, reason=reason)
+    answer = cast(pb.RollbackCalibrationResponse, _ask(server, "RollbackCalibration", request))
+    return f"{answer.calibration.id} answers again for {sku}, in place of {answer.previous}"
+
+
+def publications(sku: str, server: str) -> pb.ListPublicationsResponse:
+    """The audit log of a SKU's calibrations, the newest first."""
+    request = pb.ListPublicationsRequest(parent=f"gpus/{sku}", page_size=1000)
+    return cast(pb.ListPublicationsResponse, _ask(server, "ListPublications", request))
+
+
+def _ask(server: str, method: str, request: Message) -> Message:
+    remote = Remote(server)
+    try:
+        return remote(SERVICE, method, request)
+    finally:
+        remote.close()
+
+
+def _upload(remote: Remote, calibration: Calibration, name: str) -> None:
+    """Until it is there whole: after a break it goes on where it stopped, at whichever replica."""
+    for attempt in range(TRIES):
+        try:
+            begun = _send(remote, iter([_header(calibration, name)]))
+            if not begun.HasField("calibration"):
+                _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
+            return
+        except TilewiseError as error:
+            passing = (
+                isinstance(error, Overloaded | Unavailable)
+                or error.reason == "UPLOAD_RESTARTED"
+                or (isinstance(error, ServerError) and error.reason == "UNAVAILABLE")
+            )
+            if not passing or attempt == TRIES - 1:
+                raise
+            time.sleep(PAUSE_S * 2**attempt)
 
 
 def _send(remote: Remote, messages: Iterator[pb.UploadCalibrationRequest]) -> pb.UploadCalibrationResponse:

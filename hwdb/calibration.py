@@ -70,6 +70,11 @@ class Calibration:
         return str(self.card["id"])
 
     @property
+    def sha256(self) -> str:
+        """Hash of the content as the card states it; `content_sha256` counts it anew."""
+        return str(self.card["content_sha256"])
+
+    @property
     def sku(self) -> str:
         return str(self.card["sku"])
 

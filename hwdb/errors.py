@@ -7,6 +7,11 @@
     ├── Conflict              the state is no longer what the caller believed   -> ABORTED
     ├── OutOfRange            beyond what was measured                -> OUT_OF_RANGE
     ├── TooLarge              a limit of the service                  -> RESOURCE_EXHAUSTED
+    ├── Overloaded            too much at once; worth another try     -> RESOURCE_EXHAUSTED with RetryInfo
+    ├── Unavailable           something behind the service is gone    -> UNAVAILABLE
+    ├── Expired               nobody waits for the answer any more    -> DEADLINE_EXCEEDED
+    ├── Unauthenticated       who asks is not known                   -> UNAUTHENTICATED
+    ├── Forbidden             who asks is known and may not           -> PERMISSION_DENIED
     └── Unimplemented         part of the contract, not built yet     -> UNIMPLEMENTED
 
 A message is one line: what was wrong; what is allowed; the nearest valid choice.
@@ -57,3 +62,23 @@ class Unimplemented(TilewiseError):
 
 class Conflict(TilewiseError):
     """What the caller believed to be so has changed; look again and ask again."""
+
+
+class Overloaded(TilewiseError):
+    """The service has more to do than it takes on. metadata["retry_after_s"]: when to ask again."""
+
+
+class Unavailable(TilewiseError):
+    """What the service needs for this cannot be reached for now, such as its database."""
+
+
+class Expired(TilewiseError):
+    """The caller's deadline has passed, or the caller hung up."""
+
+
+class Unauthenticated(TilewiseError):
+    """The request names nobody whom the service knows."""
+
+
+class Forbidden(TilewiseError):
+    """The caller's role does not allow what was asked."""

@@ -29,6 +29,10 @@ class Models(Protocol):
     @property
     def id(self) -> str: ...
 
+    @property
+    def sha256(self) -> str:
+        """Of its content: two calibrations with the same are the same."""
+
     def model(self, family: str) -> Mapping[str, Any]:
         """The fitted model of a family, empty where there is none."""
 
@@ -51,13 +55,20 @@ class Gpu:
         return self._parts(table, fitted, state)
 
     def _parts(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
+        """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
+        if table.shapes > 1:
+            rows, place = table.distinct()
+            return self._by_kind(table.select(rows), fitted, state).select(place)
+        return self._by_kind(table, fitted, state)
+
+    def _by_kind(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
         parts = []
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
         for kind in sorted(set(kinds.tolist())):
             rows = np.flatnonzero(kinds == kind)
             part = table if len(rows) == len(table) else table.select(rows)
             if kind in fitted:
-                key = (self.sku.name, self.calibration.id if self.calibration else "", kind, state)
+                key = (self.sku.name, self.calibration.sha256 if self.calibration else "", kind, state)
                 ask = partial(self._fitted, part, Kind(kind), fitted[kind], state)
                 parts.append((rows, times_of(key, part, ask)))
             else:

@@ -6,12 +6,11 @@ import hashlib
 from collections.abc import Callable
 from functools import lru_cache
 
-from tilewise.hwdb.table import COLUMNS, OperatorTable
+from tilewise.hwdb.table import COLUMNS, PLACE, OperatorTable
 from tilewise.hwdb.times import Times
 
 ROWS_MAX = 512  # larger tables are candidates of a sweep, which do not come twice
 ENTRIES = 512  # some 20 kB each
-PLACE = ("label", "shape", "count")  # columns that say where a row stands, not what it is
 
 
 def times_of(key: tuple[object, ...], table: OperatorTable, ask: Callable[[], Times]) -> Times:

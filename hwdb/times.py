@@ -78,7 +78,7 @@ class Times:
 
     def select(self, rows: Ints) -> Times:
         """The rows of an index array."""
-        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
+        kept = {name: getattr(self, name).take(rows) for name in COLUMNS}
         return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals)
 
     @property

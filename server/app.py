@@ -1,105 +1,152 @@
-"""The server process: the services over gRPC, with limits and a graceful end."""
+"""The server process: puts identity, limits, log and metrics around the services, and ends gracefully."""
 
 from __future__ import annotations
 
-import logging
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import grpc
-from google.rpc import code_pb2
-from google.rpc.status_pb2 import Status
-from grpc_status import rpc_status
 
-from tilewise.hwdb.errors import InvalidInput, TilewiseError
-from tilewise.server.service import services
-from tilewise.server.status import to_status
-from tilewise.v1 import advisor_service_pb2_grpc, calibration_service_pb2_grpc, hardware_service_pb2_grpc
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.server import logs
+from tilewise.server.identity.identify import Identify
+from tilewise.server.rpc.answers import Answers
+from tilewise.server.rpc.call import Observer
+from tilewise.server.rpc.health import add_health, add_reflection
+from tilewise.server.rpc.lanes import Lanes
+from tilewise.server.rpc.router import Router
+from tilewise.server.rpc.stalled import Stalled
+from tilewise.server.settings import Settings
+from tilewise.server.tenants import Tenants
 
-log = logging.getLogger(__name__)
-
-THREADS = (
-    4  # numpy handlers of a millisecond hold the GIL: more threads add nothing (measured, 1.6-2.0 k calls a second)
-)
-CONCURRENT = 64  # beyond it callers get RESOURCE_EXHAUSTED at once instead of a place in an endless queue
-GRACE_S = 10.0  # for what is in flight when the process is told to stop
+MIB = 2**20
+SIDE_THREADS = 4  # for reflection; calls of the contract have threads of their own
+CALLS_MAX = 4096  # of all kinds at a time, waiting watchers of health included; beyond it gRPC itself refuses
 OPTIONS = [
-    ("grpc.max_receive_message_length", 16 << 20),  # a batch of 10,000 requests that share one short config
-    ("grpc.max_send_message_length", 64 << 20),
+    ("grpc.max_send_message_length", 64 * MIB),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 256),  # of one connection
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get on is closed
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 30_000),
-    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_time_ms", 60_000),  # dead connections are found and closed
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_connection_age_ms", 600_000),  # clients come back and find new replicas
+    ("grpc.max_connection_age_grace_ms", 660_000),
 ]
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-ADD: dict[str, Callable[[Any, grpc.Server], None]] = {
-    "HardwareService": hardware_service_pb2_grpc.add_HardwareServiceServicer_to_server,
-    "AdvisorService": advisor_service_pb2_grpc.add_AdvisorServiceServicer_to_server,
-    "CalibrationService": calibration_service_pb2_grpc.add_CalibrationServiceServicer_to_server,
-}
 
 
-class Adapter:
-    """A service as gRPC calls it: its methods take a context too, and errors become statuses with details."""
+class Server:
+    """A running server. port: where it listens; stop(grace_s) begins to end it and returns an event to wait for."""
 
-    def __init__(self, service: object) -> None:
-        self._service = service
+    def __init__(self, settings: Settings) -> None:
+        """Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
+        self.settings = settings
+        identify = Identify(settings)
+        self.tenants = Tenants(settings.store, settings.poll_s)
+        self.lanes, self.stalled = Lanes(settings), Stalled(settings.stall_s)
+        observers: list[Observer] = [logs.log_call]
+        self.metrics = None
+        if settings.metrics_address:
+            from tilewise.server.metrics import Metrics
 
-    def __getattr__(self, name: str) -> Callable[[Any, grpc.ServicerContext], Any]:
-        method = getattr(self._service, name)
+            self.metrics = Metrics(self.lanes, self.tenants)
+            observers.append(self.metrics.observe)
+        if settings.tracing:
+            from tilewise.server.tracing import spans
 
-        def handler(request: Any, context: grpc.ServicerContext) -> Any:
-            try:
-                return method(request)
-            except TilewiseError as error:
-                status = to_status(error)
-            except Exception:
-                log.exception("%s failed", name)
-                status = Status(code=code_pb2.INTERNAL, message=f"{name} failed; the server's log has the cause")
-            context.abort_with_status(rpc_status.to_status(status))
+            observers.append(spans())
+        answers = Answers(settings.cache_mib * MIB)
+        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers)
+        self._grpc = grpc.server(
+            ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
+            options=[
+                *OPTIONS,
+                ("grpc.max_receive_message_length", settings.message_mib * MIB),
+                ("grpc.so_reuseport", int(settings.workers > 1)),
+            ],
+        )  # fmt: skip
+        self._health = add_health(self._grpc)
+        if settings.reflection:
+            add_reflection(self._grpc)
+        self.port = self._listen()
+        self._grpc.start()
+        self.ready = True
 
-        return handler
+    def stop(self, grace_s: float | None = None) -> threading.Event:
+        """No new calls from now on; those in flight have `grace_s` seconds. The event is set once all have ended."""
+        self.ready = False
+        self._health.enter_graceful_shutdown()
+        ended, done = self._grpc.stop(grace_s), threading.Event()
+
+        def close() -> None:
+            ended.wait()
+            for part in (self.stalled, self.lanes, self.tenants, self.metrics):
+                if part is not None:
+                    part.close()
+            done.set()
+
+        threading.Thread(target=close, name="closing", daemon=True).start()
+        return done
+
+    def _listen(self) -> int:
+        address = self.settings.address
+        try:
+            if self.settings.tls_cert:
+                from tilewise.server.identity.tls import credentials
+
+                return self._grpc.add_secure_port(address, credentials(self.settings))
+            return self._grpc.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"cannot listen on {address}: the port is taken, or the address is not one of this machine's",
+                reason="BAD_ADDRESS",
+                field="address",
+            ) from error
 
 
-def start(address: str, *, insecure: bool = False, store: Path | None = None) -> tuple[grpc.Server, int]:
-    """Start serving at "host:port" and return the server and its port (port 0: any free one).
-
-    Raises InvalidInput where the address is not on the loopback and `insecure` does not allow it, or is taken.
-    """
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InvalidInput(f"address {address!r} must be HOST:PORT", reason="BAD_ADDRESS", field="address")
-    if host not in LOOPBACK and not insecure:
-        raise InvalidInput(
-            f"{address} can be reached from other machines and would be served without TLS; "
-            f"serve on 127.0.0.1, or allow it with --insecure",
-            reason="INSECURE_ADDRESS",
-            field="address",
-        )
-    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="rpc")
-    server = grpc.server(pool, maximum_concurrent_rpcs=CONCURRENT, options=OPTIONS)
-    for name, service in services(store).items():
-        ADD[name](Adapter(service), server)
-    try:
-        bound = server.add_insecure_port(address)
-    except RuntimeError as error:
-        raise InvalidInput(
-            f"cannot listen on {address}: the port is taken, or the address is not one of this machine's",
-            reason="BAD_ADDRESS",
-            field="address",
-        ) from error
-    server.start()
-    return server, bound
+def start(address: str, *, store: Path | str | None = None, **others: object) -> tuple[Server, int]:
+    """Start a server in this process; others: fields of Settings. Returns it and its port."""
+    settings = Settings(address=address, store=str(store or ""), **others)  # type: ignore[arg-type]
+    server = Server(settings)
+    return server, server.port
 
 
-def serve(address: str, *, insecure: bool = False, store: Path | None = None) -> Iterator[str]:
+def serve(settings: Settings) -> Iterator[str]:
     """Serve until SIGTERM or SIGINT; yields the address once it answers, then finishes what is in flight."""
+    logs.set_up(settings.log_format)
+    if settings.workers > 1:
+        from tilewise.server.workers import supervise
+
+        yield from supervise(settings)
+        return
+    stop = stop_signal()
+    server = Server(settings)
+    web = None
+    if server.metrics is not None:
+        from prometheus_client import generate_latest
+
+        from tilewise.server.web import Web
+
+        metrics = server.metrics
+
+        def page() -> bytes:
+            metrics.sample()
+            return generate_latest(metrics.registry)
+
+        web = Web(settings.metrics_address, page, lambda: server.ready)
+    yield f"{settings.address.rpartition(':')[0]}:{server.port}"
+    stop.wait()
+    server.stop(settings.grace_s).wait()
+    if web is not None:
+        web.close()
+
+
+def stop_signal() -> threading.Event:
+    """Set when the process is told to stop."""
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    server, port = start(address, insecure=insecure, store=store)
-    yield f"{address.rpartition(':')[0]}:{port}"
-    stop.wait()
-    server.stop(GRACE_S).wait()
+    return stop

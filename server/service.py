@@ -6,39 +6,44 @@ the embedded client calls them directly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
+from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.served import ServedDatabase
-from tilewise.hwdb.store import Store
 from tilewise.server import batch
 from tilewise.server.architecture import read_with
-from tilewise.server.calibrations import StoredCalibrations
 from tilewise.server.diagnosis import diagnose
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import report_message
 from tilewise.server.predict import predict
+from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
+from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
 
 PAGE, LARGEST_PAGE = 100, 1000
 LARGEST_BATCH = 10_000
 Item = TypeVar("Item")
 
 
-def services(store: Path | None = None) -> dict[str, object]:
-    """One object for each service of the contract, by name, over the packaged database, and a store of calibrations."""
-    database = Database.packaged()
+def services(database: Database | None = None, who: str = "") -> dict[str, object]:
+    """One object for each service of the contract, by name, over a database: the packaged one, or one with a store.
+
+    who: the caller's name for the audit log
+    """
+    database = database or Database.packaged()
     calibrations: object = CalibrationService()
-    if store is not None:
-        database = ServedDatabase(database.folder, Store(store))
-        calibrations = StoredCalibrations(database)
+    if isinstance(database, ServedDatabase):
+        from tilewise.server.calibrations import StoredCalibrations
+
+        calibrations = StoredCalibrations(database, who)
     return {
         "HardwareService": HardwareService(database),
         "AdvisorService": AdvisorService(database),
@@ -109,14 +114,22 @@ class AdvisorService:
             )
         return advisor.BatchPredictResponse(results=batch.results(request.requests, self._database, self.Predict))
 
-    def Sweep(self, request: Message) -> NoReturn:
-        raise unimplemented("Sweep")
+    def Sweep(self, request: advice.SweepRequest) -> Iterator[advice.SweepResponse]:
+        from tilewise.server.messages.sweep import sweep_responses
 
-    def Recommend(self, request: Message) -> NoReturn:
-        raise unimplemented("Recommend")
+        return sweep_responses(request, self._database)
 
-    def Check(self, request: Message) -> NoReturn:
-        raise unimplemented("Check")
+    def Recommend(self, request: advice.RecommendRequest) -> Iterator[advice.RecommendResponse]:
+        from tilewise.server.messages.advice import recommend_responses
+
+        return recommend_responses(request, self._database)
+
+    def Check(self, request: CheckRequest) -> CheckResponse:
+        from tilewise.server.gate.check import check
+
+        return check(
+            request, partial(gpu_with, self._database, calibration=request.calibration), self._database.version
+        )
 
 
 class CalibrationService:
@@ -134,10 +147,21 @@ class CalibrationService:
     def RollbackCalibration(self, request: Message) -> NoReturn:
         raise unimplemented("RollbackCalibration")
 
+    def ListPublications(self, request: Message) -> NoReturn:
+        raise unimplemented("ListPublications")
+
+
+def gpu_with(database: Database, name: str, calibration: str) -> Gpu:
+    """A GPU with a certain calibration if it has it, with none for "datasheet", else as it answers."""
+    sku = database.resolve(name).sku
+    if calibration == "datasheet":
+        return Gpu(database.sku(sku))
+    return database.gpu(sku, calibration if calibration in database.calibrations(sku) else "")
+
 
 def unimplemented(method: str) -> Unimplemented:
     message = f"{method} is part of the contract, but this version of Tilewise does not answer it yet"
-    if method.endswith("Calibration"):
+    if method.endswith(("Calibration", "Publications")):
         message = f"{method} needs a server that keeps calibrations: tilewise serve --store DIR"
     return Unimplemented(message, reason="UNIMPLEMENTED", method=method)
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from google.protobuf.any_pb2 import Any
 from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tilewise.hwdb.errors import (
     Conflict,
+    Expired,
+    Forbidden,
     InvalidInput,
     NotAvailable,
     NotFound,
     OutOfRange,
+    Overloaded,
     TilewiseError,
     TooLarge,
+    Unauthenticated,
+    Unavailable,
     Unimplemented,
 )
 
@@ -28,20 +33,38 @@ CODES: dict[type[TilewiseError], int] = {
     OutOfRange: code_pb2.OUT_OF_RANGE,
     TooLarge: code_pb2.RESOURCE_EXHAUSTED,
     Unimplemented: code_pb2.UNIMPLEMENTED,
+    Overloaded: code_pb2.RESOURCE_EXHAUSTED,  # told from TooLarge by its RetryInfo
+    Unavailable: code_pb2.UNAVAILABLE,
+    Expired: code_pb2.DEADLINE_EXCEEDED,
+    Unauthenticated: code_pb2.UNAUTHENTICATED,
+    Forbidden: code_pb2.PERMISSION_DENIED,
 }
+LONGEST = 1200  # characters of a message; the list of all GPUs fits
+RETRY_AFTER_S = 1.0  # where an Overloaded does not say
 
 
 def to_status(error: TilewiseError) -> Status:
-    """Code and message with ErrorInfo, and with BadRequest where a field is at fault."""
-    details = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)]
-    status = Status(code=CODES[type(error)], message=error.message, details=map(packed, details))
+    """Code and message with ErrorInfo, BadRequest where a field is at fault, RetryInfo where trying again helps."""
+    message = shortened(error.message)
+    metadata = {key: shortened(value) for key, value in error.metadata.items()}
+    details = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)]
+    status = Status(code=CODES[type(error)], message=message, details=map(packed, details))
     if error.field:
-        violation = BadRequest.FieldViolation(field=error.field, description=error.message)
+        violation = BadRequest.FieldViolation(field=shortened(error.field), description=message)
         status.details.append(packed(BadRequest(field_violations=[violation])))
+    if isinstance(error, Overloaded):
+        retry = RetryInfo()
+        retry.retry_delay.FromNanoseconds(int(1e9 * float(error.metadata.get("retry_after_s", RETRY_AFTER_S))))
+        status.details.append(packed(retry))
     return status
 
 
-def packed(detail: ErrorInfo | BadRequest) -> Any:
+def shortened(text: str) -> str:
+    """Statuses travel in headers of 8 KiB, and messages quote what was asked."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+
+
+def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:
     message = Any()
     message.Pack(detail)
     return message
@@ -53,7 +76,8 @@ def from_status(status: Status) -> TilewiseError | None:
     for detail in status.details:
         detail.Unpack(info)
         detail.Unpack(bad)
-    kinds = [kind for kind, code in CODES.items() if code == status.code]
+    again = any(detail.Is(RetryInfo.DESCRIPTOR) for detail in status.details)
+    kinds = [kind for kind, code in CODES.items() if code == status.code and (kind is Overloaded) == again]
     if info.domain != DOMAIN or not kinds:
         return None
     error = kinds[0](

@@ -1,7 +1,7 @@
 """The command line. Every command lives in a module of its own and is imported only when it runs.
 
-Exit codes: 0 done; 1 `validate --fail-above` exceeded; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug);
-130 interrupted.
+Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded; 2 wrong usage or bad input;
+3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,13 @@ import click
 # name: (where the click command is, what `tilewise --help` says about it)
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
+    "recommend": (
+        "tilewise.client.cli.recommend:recommend",
+        "Nearby shapes, ways to run and formats that are faster, and why.",
+    ),
+    "sweep": ("tilewise.client.cli.sweep:sweep", "Time or MFU against one size or two, with the cliffs."),
+    "check": ("tilewise.client.cli.check:check", "Judge changed configurations against the budgets of tilewise.toml."),
+    "diff": ("tilewise.client.cli.diff:diff", "Which verdicts of a policy a new calibration flips."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (
@@ -23,6 +30,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "mfu": ("tilewise.client.cli.mfu:mfu", "Turn a measured rate into an MFU with a named peak and convention."),
     "explain": ("tilewise.client.cli.explain:explain", "What an error code, a wall or a term means."),
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),
+    "config": ("tilewise.client.cli.config:config", "What a server would be set to, and by what."),
+    "token": ("tilewise.client.cli.token:token", "Make a token for a caller of a server."),
 }
 
 

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import click
 
-from tilewise.client.cli.options import option
+from tilewise.client.cli.settings import server_settings
 
 
 @click.command()
-@option(
-    "--address", default="127.0.0.1:7337", show_default=True, metavar="HOST:PORT", help="Where to listen; port 0: any."
-)
-@option("--insecure", is_flag=True, help="Allow an address that other machines reach, without TLS.")
-@option(
-    "--store",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="Folder that keeps uploaded calibrations; unset: none.",
-)
-def serve(address: str, insecure: bool, store: Path | None) -> None:
+@server_settings
+def serve(**settings: Any) -> None:
     """Answer over gRPC until told to stop (SIGTERM); what is in flight is finished first."""
     from tilewise.server.app import serve
+    from tilewise.server.settings import Settings
 
-    for bound in serve(address, insecure=insecure, store=store):
+    for bound in serve(Settings(**settings)):
         click.echo(f"serving on {bound}", err=True)

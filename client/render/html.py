@@ -15,7 +15,7 @@ from tilewise.client.render.text import gib, interval, percent, seconds, si, sig
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.report_pb2 import Layer, Loss, Operator, Remedy
 
-MARK = re.compile(r'<g id="((?:operator|layer)-[^"]+)">')
+MARK = re.compile(r'<g id="((?:operator|layer|point)-[^"]+)">')
 Cell = tuple[str, float | None]  # what is shown, and what it is sorted by (None: text)
 
 
@@ -23,9 +23,14 @@ def page(answers: Sequence[PredictResponse]) -> str:
     """The whole document, one section an answer. Raises NotAvailable without matplotlib."""
     hints: dict[str, str] = {}
     sections = [section(f"{at}-", answer, hints) for at, answer in enumerate(answers)]
+    return document(title(answers[0]), sections, hints)
+
+
+def document(title: str, sections: Iterable[str], hints: dict[str, str]) -> str:
+    """Sections as one document; `hints` are shown under the pointer over the marks of their names."""
     template = Template((files("tilewise.client.render") / "page.html").read_text(encoding="utf-8"))
     data = json.dumps(hints).replace("</", "<\\/")
-    return template.substitute(title=escape(title(answers[0])), reports="\n".join(sections), hints=data)
+    return template.substitute(title=escape(title), reports="\n".join(sections), hints=data)
 
 
 def section(prefix: str, answer: PredictResponse, hints: dict[str, str]) -> str:

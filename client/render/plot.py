@@ -5,7 +5,7 @@ Every mark has an id ("operator-3", "layer-0-launch") that survives in SVG, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,30 +51,44 @@ NUMBERED = 8  # operators that are named beside the roofline
 
 def save(answer: PredictResponse, path: str) -> None:
     """Roofline above, layers below, in the format of the path's ending. Raises InvalidInput for another ending."""
+
+    def draw(figure: Any) -> None:
+        figure.suptitle(title(answer), fontsize=13, fontweight="bold", x=0.01, ha="left")
+        upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1))
+        draw_roofline(upper, answer)
+        draw_layers(lower, answer)
+
+    write_picture(path, (12.5, 11), draw)
+
+
+def write_picture(path: str, inches: tuple[float, float], draw: Callable[[Any], None]) -> None:
+    """Write what `draw` draws on a figure, in the format of the path's ending. Raises InvalidInput for another ending."""
     if Path(path).suffix.lower() not in FORMATS:
         message = f"{path} must end in one of {', '.join(FORMATS)}"
         raise InvalidInput(message, reason="BAD_PICTURE", field="plot")
     import_matplotlib()
     from matplotlib import pyplot
 
-    figure = pyplot.figure(figsize=(12.5, 11), layout="constrained")
-    figure.suptitle(title(answer), fontsize=13, fontweight="bold", x=0.01, ha="left")
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1))
-    draw_roofline(upper, answer)
-    draw_layers(lower, answer)
+    figure = pyplot.figure(figsize=inches, layout="constrained")
+    draw(figure)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
 
 
 def svg(answer: PredictResponse, picture: str) -> str:
     """The "roofline" or the "layers" as an SVG element, to stand in a page."""
+    inches, draw = {"roofline": ((12.5, 6.6), draw_roofline), "layers": ((12.5, 4.6), draw_layers)}[picture]
+    return svg_picture(inches, lambda figure: draw(figure, answer))
+
+
+def svg_picture(inches: tuple[float, float], draw: Callable[[Any], None]) -> str:
+    """What `draw` draws on a figure as an SVG element, the same bytes every time."""
     import_matplotlib()
     from matplotlib import pyplot
 
-    sizes, draw = {"roofline": ((12.5, 6.6), draw_roofline), "layers": ((12.5, 4.6), draw_layers)}[picture]
     with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tilewise"}):
-        figure = pyplot.figure(figsize=sizes, layout="constrained")
-        draw(figure, answer)
+        figure = pyplot.figure(figsize=inches, layout="constrained")
+        draw(figure)
         text = StringIO()
         figure.savefig(text, format="svg", metadata={"Date": None})
         pyplot.close(figure)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from tilewise.client.render.data import word
 from tilewise.client.render.text import gib, interval, parameters, percent, seconds, si, significant, table
@@ -55,6 +55,16 @@ def work_line(work: Workload) -> str:
     if work.tensor_parallel > 1:
         parts.append(f"tensor parallel {work.tensor_parallel}")
     return ", ".join([*parts, f"{word(State.DESCRIPTOR, work.state)} clock"])
+
+
+def asked_line(work: Workload, without: Container[str] = ()) -> str:
+    """A workload as it was asked for, with the defaults that the answer's own would name; fields of `without` left out."""
+    sizes = (("batch", work.batch or 1), ("sequence", work.sequence), ("context", work.context))
+    parts = [f"{name} {size}" for name, size in sizes if size and name not in without]
+    parts += [word(Precision.DESCRIPTOR, work.precision) or "bf16", word(Mode.DESCRIPTOR, work.mode) or "eager"]
+    if work.tensor_parallel > 1 and "tensor_parallel" not in without:
+        parts.append(f"tensor parallel {work.tensor_parallel}")
+    return f"{word(Phase.DESCRIPTOR, work.phase)}: {', '.join(parts)}"
 
 
 def step_lines(answer: PredictResponse) -> str:

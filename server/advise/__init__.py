@@ -1,0 +1,1 @@
+"""Advice: which nearby shape, way of running or number format is faster, by how much, why, and at what price."""

@@ -2,6 +2,6 @@
 
 from tilewise.server.architecture.counting import ParameterCount, count
 from tilewise.server.architecture.model import Architecture
-from tilewise.server.architecture.reader import read, read_with
+from tilewise.server.architecture.reader import read, read_with, sizes
 
-__all__ = ["Architecture", "ParameterCount", "count", "read", "read_with"]
+__all__ = ["Architecture", "ParameterCount", "count", "read", "read_with", "sizes"]

@@ -16,8 +16,8 @@ from tilewise.server.architecture.sizes import Keys, invalid, product
 
 def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:
     """The text model with the towers before its stacks; overrides vary the text part."""
-    own = {key: value for key, value in raw.items() if key not in {part["key"] for part in table.parts.values()}}
-    text_raw, text_family = _text(raw, own, table)
+    own = _own(raw, table)
+    text_raw, text_family = text_part(raw, table)
     if table.parts["text"]["key"] not in raw:
         own = {key: value for key, value in own.items() if key in table.keys}
     wrapper = canonical(own, table, {})
@@ -38,11 +38,17 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
     )
 
 
-def _text(raw: Mapping[str, Any], own: dict[str, Any], table: Family) -> tuple[dict[str, Any], Family]:
+def _own(raw: Mapping[str, Any], table: Family) -> dict[str, Any]:
+    """The keys of the config that belong to none of its parts."""
+    return {key: value for key, value in raw.items() if key not in {part["key"] for part in table.parts.values()}}
+
+
+def text_part(raw: Mapping[str, Any], table: Family) -> tuple[dict[str, Any], Family]:
     """The text config, nested or (older files) beside the other keys, and its family."""
     part = table.parts["text"]
     nested = raw.get(part["key"])
     if nested is None:
+        own = _own(raw, table)
         nested = {key: value for key, value in own.items() if key not in table.keys or key == "tie_word_embeddings"}
     return _dict(nested, part["key"]), _part_family(nested, part)
 

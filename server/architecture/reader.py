@@ -14,7 +14,7 @@ from tilewise.server.architecture.assemble import architecture
 from tilewise.server.architecture.canonical import canonical
 from tilewise.server.architecture.families import Family, family, key_rules
 from tilewise.server.architecture.model import Architecture, Size
-from tilewise.server.architecture.multimodal import multimodal
+from tilewise.server.architecture.multimodal import multimodal, text_part
 
 LARGEST_BYTES = 4 * 2**20  # the longest real config.json seen is 0.1 MB
 
@@ -35,10 +35,7 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
     Raises besides: InvalidInput that names the first candidate that is impossible.
     """
     raw = _parse(text)
-    model_type = _model_type(raw)
-    table = family(model_type)
-    if table.wrapper and "text_config" in raw:
-        table = family(table.wrapper)
+    model_type, table = _model_type(raw), _table(raw)
     if table.parts:
         result = multimodal(raw, table, overrides, name)
     else:
@@ -47,6 +44,24 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
         result = architecture(keys, table.name, model_type, name)
     notes = dict.fromkeys((*result.notes, *(text for key, text in key_rules().notes.items() if raw.get(key))))
     return replace(result, notes=tuple(notes)) if notes else result
+
+
+def sizes(text: str, overrides: Mapping[str, int]) -> dict[str, int]:
+    """Every size of the (text) model by its canonical name, those included that follow from others.
+
+    Raises as `read_with`.
+    """
+    raw = _parse(text)
+    table = _table(raw)
+    if table.parts:
+        raw, table = text_part(raw, table)
+    keys = canonical(raw, table, overrides)
+    return {key: value for key, value in keys.items() if type(value) is int}
+
+
+def _table(raw: dict[str, Any]) -> Family:
+    table = family(_model_type(raw))
+    return family(table.wrapper) if table.wrapper and "text_config" in raw else table
 
 
 def _class_values(classes: Any, table: Family) -> dict[str, Any]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.gpu import Gpu
+from tilewise.server.advise.subject import Subject
 from tilewise.server.messages.enums import number, word
 from tilewise.server.workload import Workload
 from tilewise.v1 import model_pb2, workload_pb2
@@ -20,6 +24,7 @@ ENUMS: dict[str, Any] = {
     "attention_backend": workload_pb2.AttentionBackend,
     "cache": workload_pb2.Cache,
 }
+LARGEST_GPUS = 32
 SIZES = ("batch", "sequence", "context", "tensor_parallel")
 
 
@@ -47,3 +52,15 @@ def workload_message(workload: Workload) -> workload_pb2.Workload:
     """A workload with every default filled in."""
     words = {name: number(enum, getattr(workload, name)) for name, enum in ENUMS.items()}
     return workload_pb2.Workload(**words, **{name: getattr(workload, name) for name in SIZES})
+
+
+def gpus_of(names: Sequence[str], database: Database) -> list[Gpu]:
+    """The GPUs of a request that asks for several. Raises InvalidInput where there are none or too many."""
+    if not 1 <= len(names) <= LARGEST_GPUS:
+        raise InvalidInput(f"{len(names)} GPUs: 1 to {LARGEST_GPUS} are needed", reason="FIELD_REQUIRED", field="gpus")
+    return [database.gpu(name) for name in names]
+
+
+def subject_of(model: model_pb2.Model) -> Subject:
+    """The model whose shape is looked around."""
+    return Subject(text_of(model), dict(model.overrides), model.name)

@@ -29,14 +29,7 @@ def judge_steps(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> O
     The referee calls a step `calls` times in a row; where that lasts longer than the power governor takes to act, the
     step is asked as sustained (formats.toml, [run]).
     """
-    short, steady = list(found), list(found)
-    reports = _reports(gpu, sheet, short, configs, {"optimizer": "none", "state": "burst"})
-    settled = _reports(gpu, sheet, steady, configs, {"optimizer": "none", "state": "sustained"})
-    run = facts()["run"]
-    for row, report in enumerate(reports):
-        if report and report.step.time and run["calls"] * report.step.time.time_s >= run["heavy_s"]:
-            reports[row], short[row] = settled[row], steady[row]
-    found[:] = short
+    reports = step_reports(gpu, sheet, found, configs)
     busy = [report.step.busy if report else None for report in reports]
     wall = [report.step.time if report else None for report in reports]
     launched = np.array([report.step.launches if report else np.nan for report in reports])
@@ -55,6 +48,19 @@ def judge_steps(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> O
             "tokens": np.where(_tokens(sheet) >= 2048, "2048 tokens or more", "fewer"),
         },
     )
+
+
+def step_reports(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> list[Report | None]:
+    """The prediction of each row of [models], None where `found` says why there is none."""
+    short, steady = list(found), list(found)
+    reports = _reports(gpu, sheet, short, configs, {"optimizer": "none", "state": "burst"})
+    settled = _reports(gpu, sheet, steady, configs, {"optimizer": "none", "state": "sustained"})
+    run = facts()["run"]
+    for row, report in enumerate(reports):
+        if report and report.step.time and run["calls"] * report.step.time.time_s >= run["heavy_s"]:
+            reports[row], short[row] = settled[row], steady[row]
+    found[:] = short
+    return reports
 
 
 def judge_memory(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> Outcome:

@@ -1,18 +1,27 @@
-"""A server's folder of calibrations: uploads are all or nothing, publishing can be undone."""
+"""A server's calibrations, in SQLite and in PostgreSQL: uploads are all or nothing, publishing can be undone."""
 
 import hashlib
-import os
-from collections.abc import Callable
+import io
+import sqlite3
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from sqlalchemy import MetaData
 
-from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge
-from tilewise.hwdb.store import STAGING, Announced, Store, Upload
+from tilewise.hwdb.calibration import Calibration, identify
+from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge, Unavailable
+from tilewise.hwdb.served import ServedDatabase
+from tilewise.hwdb.store import engine, tables
+from tilewise.hwdb.store.announced import Announced
+from tilewise.hwdb.store.store import SHARED, Store
+from tilewise.hwdb.store.uploads import STAGED_MAX, Upload
 
 Make = Callable[..., Calibration]
 SKU = "h100-sxm5-80gb"
+ALL = (SHARED,)
 
 
 def announced(calibration: Calibration) -> dict[str, Announced]:
@@ -20,8 +29,8 @@ def announced(calibration: Calibration) -> dict[str, Announced]:
     return {name: Announced(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
 
 
-def begin(store: Store, calibration: Calibration) -> Upload:
-    return store.begin(SKU, calibration.id, calibration.content_sha256(), announced(calibration))
+def begin(store: Store, calibration: Calibration, tenant: str = SHARED) -> Upload:
+    return store.begin(tenant, SKU, calibration.id, calibration.content_sha256(), announced(calibration))
 
 
 def send(upload: Upload, calibration: Calibration, piece: int = 1000) -> None:
@@ -31,81 +40,102 @@ def send(upload: Upload, calibration: Calibration, piece: int = 1000) -> None:
             upload.write(name, offset, data[offset : offset + piece])
 
 
-def uploaded(store: Store, calibration: Calibration) -> Calibration:
-    upload = begin(store, calibration)
-    send(upload, calibration)
-    return upload.finish()
+def uploaded(store: Store, calibration: Calibration, tenant: str = SHARED) -> Calibration:
+    upload = begin(store, calibration, tenant)
+    send(upload, calibration, 8000)
+    return upload.finish("ann")
+
+
+def staged(store: Store) -> int:
+    """Rows of uploads on their way."""
+    with engine.reading(store.engine) as connection:
+        each = (tables.upload_file, tables.upload_piece)
+        return sum(len(connection.execute(table.select()).all()) for table in each)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "store")
+def store(where: str) -> Iterator[Store]:
+    store = Store(where)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def replica(where: str, store: Store) -> Iterator[Store]:
+    """A second process's view of the same store."""
+    second = Store(where)
+    yield second
+    second.close()
 
 
 def test_an_upload_arrives_whole(make: Make, store: Store) -> None:
     calibration = make("a")
     assert uploaded(store, calibration).content_sha256() == calibration.content_sha256()
-    assert store.ids(SKU) == (calibration.id,)
-    assert not list((store.root / STAGING).glob("*"))
+    assert store.ids(ALL, SKU) == (calibration.id,)
+    assert staged(store) == 0
 
 
-def test_an_upload_cut_short_leaves_nothing_to_be_seen_and_can_go_on(make: Make, store: Store) -> None:
+def test_an_upload_cut_short_leaves_nothing_to_be_seen_and_goes_on_at_any_replica(
+    make: Make, store: Store, replica: Store
+) -> None:
     calibration = make("a")
     upload = begin(store, calibration)
     upload.write("card.json", 0, (calibration.folder / "card.json").read_bytes()[:100])
-    assert store.ids(SKU) == ()
-    again = begin(Store(store.root), calibration)
+    assert store.ids(ALL, SKU) == ()
+    again = begin(replica, calibration)
     assert again.received()["card.json"] == 100
     send(again, calibration)
     assert again.finish().id == calibration.id
 
 
 def test_an_upload_nobody_goes_on_with_is_forgotten(make: Make, store: Store) -> None:
-    upload = begin(store, make("a"))
-    os.utime(upload.folder, (0, 0))
-    Store(store.root)
-    assert not upload.folder.exists()
+    begin(store, make("a"))
+    store.sweep()
+    assert staged(store)
+    store.sweep(older_than_s=-10)
+    assert not staged(store)
 
 
 @pytest.mark.parametrize("name", ["card.json", "measurements/gemm.csv"])
 def test_a_broken_upload_leaves_nothing_behind(make: Make, store: Store, name: str) -> None:
     calibration = make("a")
     upload = begin(store, calibration)
-    send(upload, calibration)
-    data = bytearray((upload.folder / name).read_bytes())
+    path = calibration.folder / name
+    data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
-    (upload.folder / name).write_bytes(bytes(data))
+    path.write_bytes(bytes(data))
+    send(upload, calibration)
     with pytest.raises(InvalidInput, match="hash differs"):
         upload.finish()
-    assert [path.name for path in store.root.rglob("*")] == [STAGING]
+    assert (staged(store), store.ids(ALL, SKU), store.history(SHARED, SKU)) == (0, (), [])
 
 
 def test_an_upload_under_another_id_is_refused(make: Make, store: Store) -> None:
     calibration = make("a")
-    upload = store.begin(SKU, "2026-11-28-00000000", calibration.content_sha256(), announced(calibration))
+    upload = store.begin(SHARED, SKU, "2026-11-28-00000000", calibration.content_sha256(), announced(calibration))
     send(upload, calibration)
     with pytest.raises(InvalidInput, match="the files are calibration"):
         upload.finish()
-    assert store.ids(SKU) == ()
+    assert store.ids(ALL, SKU) == ()
 
 
 def test_uploading_again_changes_nothing(make: Make, store: Store) -> None:
     calibration = make("a")
     uploaded(store, calibration)
     assert uploaded(store, calibration).id == calibration.id
-    assert store.ids(SKU) == (calibration.id,)
+    assert store.ids(ALL, SKU) == (calibration.id,)
 
 
 @pytest.mark.parametrize("path", ["../card.json", "/etc/passwd", "models/../../x.json", "card.json/x", "models/a.py"])
 def test_a_path_outside_the_calibration_is_refused(make: Make, store: Store, path: str) -> None:
     calibration = make("a")
     with pytest.raises(InvalidInput, match="no file of a calibration"):
-        store.begin(SKU, calibration.id, calibration.content_sha256(), {path: Announced(1, "0" * 64)})
+        store.begin(SHARED, SKU, calibration.id, calibration.content_sha256(), {path: Announced(1, "0" * 64)})
 
 
 def test_too_large_a_file_is_refused_before_it_comes(store: Store) -> None:
     with pytest.raises(TooLarge):
-        store.begin(SKU, "a", "0" * 64, {"card.json": Announced(2**40, "0" * 64)})
+        store.begin(SHARED, SKU, "a", "0" * 64, {"card.json": Announced(2**40, "0" * 64)})
 
 
 def test_gaps_surplus_and_unannounced_files_are_refused(make: Make, store: Store) -> None:
@@ -125,43 +155,178 @@ def test_a_piece_sent_twice_counts_once(make: Make, store: Store) -> None:
     data = (calibration.folder / "card.json").read_bytes()
     upload.write("card.json", 0, data[:60])
     upload.write("card.json", 40, data[40:90])
-    assert (upload.folder / "card.json").read_bytes() == data[:90]
+    assert upload.received()["card.json"] == 90
+    send(upload, calibration)
+    assert upload.finish().content_sha256() == calibration.content_sha256()
 
 
 def test_publishing_makes_it_answer_and_rolling_back_undoes_it(make: Make, store: Store) -> None:
     first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
-    assert store.publish(SKU, first.id, "ann") is None
-    assert store.publish(SKU, second.id, "bob", "newer driver") == first.id
-    assert store.active(SKU) == second.id
-    assert store.rollback(SKU, who="ann") == (first.id, second.id)
-    assert store.active(SKU) == first.id
-    assert [entry["who"] for entry in store.history(SKU)] == ["ann", "bob", "ann"]
+    assert store.publish(SHARED, SKU, first.id, "ann") is None
+    assert store.publish(SHARED, SKU, second.id, "bob", "newer driver") == first.id
+    assert store.active(ALL, SKU) == second.id
+    assert store.rollback(SHARED, SKU, who="ann") == (first.id, second.id)
+    assert store.active(ALL, SKU) == first.id
+    decided = [entry for entry in store.history(SHARED, SKU) if entry.action != "upload"]
+    assert [(entry.who, entry.action) for entry in decided] == [
+        ("ann", "publish"),
+        ("bob", "publish"),
+        ("ann", "rollback"),
+    ]
+    assert (decided[1].before, decided[1].reason) == (first.id, "newer driver")
 
 
 def test_a_publisher_who_is_out_of_date_is_told(make: Make, store: Store) -> None:
     first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
-    store.publish(SKU, first.id)
+    store.publish(SHARED, SKU, first.id)
     with pytest.raises(Conflict, match="is active, not"):
-        store.publish(SKU, second.id, expected_active="another")
+        store.publish(SHARED, SKU, second.id, expected_active="another")
 
 
 def test_what_was_not_production_never_answers(make: Make, store: Store) -> None:
     calibration = uploaded(store, make("a", production=False))
     with pytest.raises(NotAvailable, match="never answers"):
-        store.publish(SKU, calibration.id)
-    assert store.active(SKU) is None
+        store.publish(SHARED, SKU, calibration.id)
+    assert store.active(ALL, SKU) is None
 
 
 def test_there_is_nothing_to_roll_back_to_at_first(make: Make, store: Store) -> None:
     with pytest.raises(NotAvailable, match="no earlier calibration"):
-        store.rollback(SKU)
+        store.rollback(SHARED, SKU)
     with pytest.raises(NotFound, match="it has none"):
-        store.publish(SKU, "x")
+        store.publish(SHARED, SKU, "x")
 
 
-def test_a_history_line_torn_by_a_kill_is_passed_over(make: Make, store: Store) -> None:
+def test_a_replica_sees_a_promotion_at_its_next_look(make: Make, store: Store, replica: Store) -> None:
     calibration = uploaded(store, make("a"))
-    store.publish(SKU, calibration.id)
-    with (store.root / SKU / "history.jsonl").open("a") as stream:
-        stream.write('{"at": 1, "id"')
-    assert len(store.history(SKU)) == 1
+    store.publish(SHARED, SKU, calibration.id)
+    assert replica.active(ALL, SKU) is None
+    assert replica.refresh() and not replica.refresh()
+    assert replica.active(ALL, SKU) == calibration.id
+    assert replica.open(ALL, SKU, calibration.id).content_sha256() == calibration.content_sha256()
+
+
+def test_what_one_tenant_has_no_other_sees(make: Make, store: Store) -> None:
+    calibration = uploaded(store, make("a"), tenant="red")
+    store.publish("red", SKU, calibration.id, "rita")
+    packaged = ServedDatabase.packaged()
+    red, blue = (ServedDatabase(packaged.folder, store, tenant) for tenant in ("red", "blue"))
+    assert (red.active(SKU), blue.active(SKU)) == (calibration.id, packaged.active(SKU))
+    assert set(red.calibrations(SKU)) - set(blue.calibrations(SKU)) == {calibration.id}
+    assert (red.version == blue.version, blue.version) == (False, ServedDatabase(packaged.folder, store).version)
+    with pytest.raises(NotFound) as hidden:
+        blue.calibration(SKU, calibration.id)
+    with pytest.raises(NotFound) as absent:
+        blue.calibration(SKU, "2026-01-01-00000000")
+    assert hidden.value.message == absent.value.message.replace("2026-01-01-00000000", calibration.id)
+    assert store.history("blue", SKU) == []
+    with pytest.raises(NotFound):
+        store.publish("blue", SKU, calibration.id)
+    # and an upload of the same content does not tell that somebody has it
+    assert set(begin(store, make("a2"), tenant="blue").received().values()) == {0}
+
+
+def test_everybody_sees_what_is_shared_and_ones_own_comes_first(make: Make, store: Store) -> None:
+    shared, own = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02), tenant="red")
+    store.publish(SHARED, SKU, shared.id)
+    red = ServedDatabase(ServedDatabase.packaged().folder, store, "red")
+    assert red.active(SKU) == shared.id
+    store.publish("red", SKU, own.id)
+    assert red.active(SKU) == own.id and red.calibration(SKU, shared.id).id == shared.id
+
+
+def test_a_calibration_never_changes(make: Make, store: Store) -> None:
+    calibration = uploaded(store, make("a"))
+    with pytest.raises(Conflict, match="never change"):
+        store.begin(SHARED, SKU, calibration.id, "0" * 64, announced(calibration))
+
+
+def test_two_uploads_of_the_same_content_at_once_are_one(make: Make, store: Store, replica: Store) -> None:
+    calibration = make("a")
+    threads = [threading.Thread(target=uploaded, args=(each, calibration)) for each in (store, replica) * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    store.refresh()
+    assert store.ids(ALL, SKU) == (calibration.id,)
+    assert [entry.action for entry in store.history(SHARED, SKU)] == ["upload"]
+
+
+def test_two_publishers_who_believe_the_same_cannot_both_be_right(make: Make, store: Store, replica: Store) -> None:
+    first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
+    replica.refresh()
+    store.publish(SHARED, SKU, first.id, expected_active="")
+    with pytest.raises(Conflict):
+        replica.publish(SHARED, SKU, second.id, expected_active="")
+
+
+def test_a_tenant_has_so_many_uploads_on_their_way_and_no_more(store: Store) -> None:
+    for number in range(STAGED_MAX):
+        store.begin(SHARED, SKU, "a", f"{number:064x}", {"card.json": Announced(1, "0" * 64)})
+    with pytest.raises(TooLarge, match="on their way"):
+        store.begin(SHARED, SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
+    store.begin("red", SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(
+    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewise.hwdb.store.uploads.UNPACKED_MAX", 1000)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.npy", bytes(100_000))
+    calibration = make("a")
+    (calibration.folder / "models").mkdir(exist_ok=True)
+    (calibration.folder / "models" / "gemm.npz").write_bytes(packed.getvalue())
+    with pytest.raises(InvalidInput, match="once unpacked"):
+        uploaded(store, identify(calibration.folder))
+
+
+def test_the_migrations_make_the_tables_that_the_code_knows(store: Store) -> None:
+    found = MetaData()
+    found.reflect(store.engine)
+    made = {name: {column.name for column in table.columns} for name, table in found.tables.items()}
+    assert made.pop("migration") == {"number", "at"}
+    assert made == {name: {column.name for column in table.columns} for name, table in tables.metadata.tables.items()}
+
+
+def test_a_store_that_a_newer_version_has_changed_is_left_alone(tmp_path: Path) -> None:
+    Store(tmp_path).close()
+    with sqlite3.connect(tmp_path / engine.SQLITE_FILE) as connection:
+        connection.execute("INSERT INTO migration VALUES (999, 0)")
+    connection.close()
+    with pytest.raises(InvalidInput, match="migration 999"):
+        Store(tmp_path)
+
+
+def test_a_database_that_is_not_there_is_unavailable_and_no_password_is_told() -> None:
+    with pytest.raises(Unavailable) as caught:
+        Store("postgresql://tilewise:secret@127.0.0.1:1/x")
+    assert "secret" not in caught.value.message
+
+
+def test_a_clock_that_jumps_changes_neither_the_order_nor_what_answers(
+    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
+    store.publish(SHARED, SKU, first.id)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    store.publish(SHARED, SKU, second.id)
+    assert store.active(ALL, SKU) == second.id
+    assert [entry.id for entry in store.history(SHARED, SKU)][-2:] == [first.id, second.id]
+    assert store.rollback(SHARED, SKU) == (first.id, second.id)
+
+
+def test_an_upload_that_a_clock_made_look_old_is_begun_anew(
+    make: Make, store: Store, replica: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration = make("a")
+    upload = begin(store, calibration)
+    upload.write("card.json", 0, b"{")
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    replica.sweep()
+    with pytest.raises(Conflict) as caught:
+        upload.write("card.json", 1, b"x")
+    assert caught.value.reason == "UPLOAD_RESTARTED"
+    assert uploaded(replica, calibration).id == calibration.id

@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = str(ROOT / "examples" / "llama-3-8b.json")
 RUN = [sys.executable, "-c", "from tilewise.client.cli import main; main()"]
 PREDICT = ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb")
+TRAIN, DECODE = ("--phase", "train", "--seq", "4096"), ("--phase", "decode", "--context", "4096")
 COMMANDS = [
     ("gpus", "list"),
     ("gpus", "list", "--format", "json"),
@@ -21,9 +22,16 @@ COMMANDS = [
     (*PREDICT, "--phase", "train", "--batch", "2", "--seq", "4096"),
     (*PREDICT, "--phase", "prefill", "--seq", "8192", "--operators"),
     (*PREDICT, "--phase", "decode", "--batch", "16", "--context", "4096", "--format", "json"),
+    ("recommend", *PREDICT[1:], *TRAIN, "--set", "vocab_size=128257", "--kind", "free_win", "--kind", "execution"),
+    ("recommend", *PREDICT[1:], *DECODE, "--batch", "16", "--max-candidates", "50", "--format", "json"),
+    ("sweep", *PREDICT[1:], "--phase", "prefill", "--seq", "4096", "--vary", "intermediate_size=14330:14340"),
+    ("sweep", *PREDICT[1:], *DECODE, "--vary", "batch=1,2,4", "--vary", "tensor_parallel=1,2,3", "--format", "json"),
     ("mfu", "--gpu", "h100-sxm5-80gb", "--precision", "bf16", "--tflops", "480"),
     ("mfu", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096", "--tokens-per-s", "9600"),
     # and what is refused is refused in the same words
+    ("recommend", *PREDICT[1:], *TRAIN, "--vary", "window"),
+    ("sweep", *PREDICT[1:], *TRAIN, "--vary", "hidden_size=8:4"),
+    ("sweep", *PREDICT[1:], *TRAIN, "--vary", "hidden_size=1:3000000"),
     ("gpus", "show", "h999"),
     (*PREDICT, "--phase", "train", "--seq", "4096", "--tp", "7"),
     (*PREDICT, "--phase", "prefill", "--seq", "4096", "--precision", "nvfp4"),

@@ -69,6 +69,13 @@ def test_scipy_and_matplotlib_are_imported_inside_functions_alone(path: Path) ->
     assert not tops(imports_when_loaded(parsed(path))) & {"scipy", "matplotlib"}
 
 
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_database_is_imported_where_a_store_is_opened_alone(path: Path) -> None:
+    heavy = {"sqlalchemy", "psycopg", "prometheus_client", "opentelemetry"}
+    if not name(path).startswith("hwdb/store/"):
+        assert not tops(imports_when_loaded(parsed(path))) & heavy
+
+
 @pytest.mark.parametrize("path", [path for path in FILES if name(path).startswith("hwdb/")], ids=name)
 def test_hwdb_knows_neither_protobuf_nor_grpc_nor_http(path: Path) -> None:
     assert not tops(imports(parsed(path))) & {"google", "grpc", "grpc_status", "http", "urllib", "requests", "click"}
@@ -76,5 +83,5 @@ def test_hwdb_knows_neither_protobuf_nor_grpc_nor_http(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_grpc_is_imported_by_the_server_process_and_the_remote_client_alone(path: Path) -> None:
-    if name(path) not in ("server/app.py", "client/remote.py"):
+    if not name(path).startswith(("server/app.py", "server/rpc/", "server/identity/tls.py", "client/remote.py")):
         assert not tops(imports(parsed(path))) & {"grpc", "grpc_status"}

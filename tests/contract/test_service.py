@@ -1,6 +1,7 @@
 """The services as a client of the contract meets them, embedded and over gRPC."""
 
 import ast
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,8 +18,15 @@ from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge
 from tilewise.server.app import start
 from tilewise.server.service import CalibrationService, page, resource, services
 from tilewise.server.status import CODES, from_status, to_status
+from tilewise.v1 import (
+    advice_pb2,
+    advisor_service_pb2_grpc,
+    calibration_service_pb2,
+    calibration_service_pb2_grpc,
+    check_pb2,
+)
+from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
-from tilewise.v1 import advisor_service_pb2_grpc, calibration_service_pb2, calibration_service_pb2_grpc
 from tilewise.v1 import hardware_service_pb2 as hardware
 from tilewise.v1 import workload_pb2 as work
 
@@ -66,6 +74,26 @@ def reasons(path: Path) -> Iterator[str]:
             yield str(node.value.value)
 
 
+def test_a_stream_ends_with_the_whole_advice_and_before_it_come_only_news(channel: grpc.Channel) -> None:
+    workload = work.Workload(phase=work.PHASE_TRAIN, batch=1, sequence=2048, mode=work.MODE_COMPILED)
+    request = advice.RecommendRequest(
+        model={"config_json": LLAMA}, workloads=[advice.WeightedWorkload(workload=workload)], gpus=["h100-sxm5-80gb"]
+    )
+    *news, last = advisor_service_pb2_grpc.AdvisorServiceStub(channel).Recommend(request)
+    assert news and all(part.HasField("progress") and not part.baseline for part in news)
+    assert last.baseline and last.summary and last.database_version and not last.HasField("progress")
+
+
+def test_a_search_that_is_too_long_for_its_deadline_is_given_up(channel: grpc.Channel) -> None:
+    axis = advice.Axis(field="intermediate_size", range=advice.Range(first=8192, last=400_000))
+    workload = work.Workload(phase=work.PHASE_TRAIN, batch=1, sequence=2048)
+    request = advice.SweepRequest(model={"config_json": LLAMA}, workload=workload, gpus=["h100-sxm5-80gb"], axes=[axis])
+    begin = time.monotonic()
+    with pytest.raises(grpc.RpcError) as caught:
+        list(advisor_service_pb2_grpc.AdvisorServiceStub(channel).Sweep(request, timeout=1.0))
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED and time.monotonic() - begin < 10
+
+
 def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> None:
     request = asked()
     request.workload.tensor_parallel = 7
@@ -80,20 +108,23 @@ def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> Non
 
 
 @pytest.mark.parametrize("method", ["Sweep", "Recommend", "Check"])
-def test_what_a_later_version_answers_says_so(method: str, channel: grpc.Channel) -> None:
+def test_an_empty_question_is_refused_with_what_it_lacks(method: str, channel: grpc.Channel) -> None:
     stub = advisor_service_pb2_grpc.AdvisorServiceStub(channel)
-    request = getattr(advisor, f"{method}Request", None) or getattr(module_of(method), f"{method}Request")
+    request = getattr(check_pb2 if method == "Check" else advice_pb2, f"{method}Request")
     with pytest.raises(grpc.RpcError) as caught:
         answer = getattr(stub, method)(request())
         next(iter(answer))
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert f"{method} is part of the contract" in caught.value.details()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def module_of(method: str) -> object:
-    from tilewise.v1 import advice_pb2, check_pb2
-
-    return check_pb2 if method == "Check" else advice_pb2
+def test_another_client_of_the_contract_gets_the_gate_s_own_answer(channel: grpc.Channel) -> None:
+    policy = (ROOT / "examples" / "gate" / "tilewise.toml").read_text()
+    item = check_pb2.CheckItem(path="configs/a.json", head=LLAMA.replace("14336", "16384"), base=LLAMA)
+    request = check_pb2.CheckRequest(policy_toml=policy, items=[item], date="2026-11-28")
+    answer = advisor_service_pb2_grpc.AdvisorServiceStub(channel).Check(request)
+    with TilewiseClient() as client:
+        assert answer == client.check(request)
+    assert answer.verdict == check_pb2.VERDICT_FAIL
 
 
 def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Channel) -> None:

@@ -172,20 +172,22 @@ class Neighbourhood(_message.Message):
     def __init__(self, max_parameter_change: _Optional[float] = ..., vary: _Optional[_Iterable[str]] = ..., keep: _Optional[_Iterable[str]] = ..., tensor_parallel: _Optional[_Iterable[int]] = ..., precisions: _Optional[_Iterable[_Union[_workload_pb2.Precision, str]]] = ..., max_memory_bytes: _Optional[int] = ..., max_candidate_count: _Optional[int] = ...) -> None: ...
 
 class RecommendResponse(_message.Message):
-    __slots__ = ("progress", "baseline", "recommendations", "summary", "candidate_count", "database_version")
+    __slots__ = ("progress", "baseline", "recommendations", "summary", "candidate_count", "database_version", "notes")
     PROGRESS_FIELD_NUMBER: _ClassVar[int]
     BASELINE_FIELD_NUMBER: _ClassVar[int]
     RECOMMENDATIONS_FIELD_NUMBER: _ClassVar[int]
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     CANDIDATE_COUNT_FIELD_NUMBER: _ClassVar[int]
     DATABASE_VERSION_FIELD_NUMBER: _ClassVar[int]
+    NOTES_FIELD_NUMBER: _ClassVar[int]
     progress: _prediction_pb2.Progress
     baseline: _containers.RepeatedCompositeFieldContainer[Baseline]
     recommendations: _containers.RepeatedCompositeFieldContainer[Recommendation]
     summary: str
     candidate_count: int
     database_version: str
-    def __init__(self, progress: _Optional[_Union[_prediction_pb2.Progress, _Mapping]] = ..., baseline: _Optional[_Iterable[_Union[Baseline, _Mapping]]] = ..., recommendations: _Optional[_Iterable[_Union[Recommendation, _Mapping]]] = ..., summary: _Optional[str] = ..., candidate_count: _Optional[int] = ..., database_version: _Optional[str] = ...) -> None: ...
+    notes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, progress: _Optional[_Union[_prediction_pb2.Progress, _Mapping]] = ..., baseline: _Optional[_Iterable[_Union[Baseline, _Mapping]]] = ..., recommendations: _Optional[_Iterable[_Union[Recommendation, _Mapping]]] = ..., summary: _Optional[str] = ..., candidate_count: _Optional[int] = ..., database_version: _Optional[str] = ..., notes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Baseline(_message.Message):
     __slots__ = ("gpu", "workload", "step", "memory")

@@ -22,10 +22,11 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tilewise.v1 import gpu_pb2 as tilewise_dot_v1_dot_gpu__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tilewise/v1/calibration_service.proto\x12\x0btilewise.v1\x1a\x15tilewise/v1/gpu.proto\"x\n\x18UploadCalibrationRequest\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.tilewise.v1.UploadHeaderH\x00\x12\'\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x16.tilewise.v1.FileChunkH\x00\x42\x06\n\x04part\"\\\n\x0cUploadHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontent_sha256\x18\x02 \x01(\t\x12&\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x17.tilewise.v1.UploadFile\">\n\nUploadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"=\n\tFileChunk\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xd3\x01\n\x19UploadCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12Q\n\x0ereceived_bytes\x18\x02 \x03(\x0b\x32\x39.tilewise.v1.UploadCalibrationResponse.ReceivedBytesEntry\x1a\x34\n\x12ReceivedBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"*\n\x1aValidateCalibrationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x96\x01\n\x1bValidateCalibrationResponse\x12\x13\n\x0bpublishable\x18\x01 \x01(\x08\x12\x31\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1f.tilewise.v1.CalibrationFinding\x12/\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x1e.tilewise.v1.CalibrationChange\"j\n\x12\x43\x61librationFinding\x12\r\n\x05\x65rror\x18\x01 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x03row\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x05 \x01(\tB\x06\n\x04_row\"}\n\x11\x43\x61librationChange\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x12\n\ntime_ratio\x18\x02 \x01(\x01\x12\x16\n\x0etime_ratio_low\x18\x03 \x01(\x01\x12\x17\n\x0ftime_ratio_high\x18\x04 \x01(\x01\x12\x13\n\x0bpoint_count\x18\x05 \x01(\x03\"k\n\x19PublishCalibrationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x0f\x65xpected_active\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x12\n\x10_expected_active\"]\n\x1aPublishCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12\x10\n\x08previous\x18\x02 \x01(\t\"H\n\x1aRollbackCalibrationRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"^\n\x1bRollbackCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12\x10\n\x08previous\x18\x02 \x01(\t2\xb5\x03\n\x12\x43\x61librationService\x12\x64\n\x11UploadCalibration\x12%.tilewise.v1.UploadCalibrationRequest\x1a&.tilewise.v1.UploadCalibrationResponse(\x01\x12h\n\x13ValidateCalibration\x12\'.tilewise.v1.ValidateCalibrationRequest\x1a(.tilewise.v1.ValidateCalibrationResponse\x12\x65\n\x12PublishCalibration\x12&.tilewise.v1.PublishCalibrationRequest\x1a\'.tilewise.v1.PublishCalibrationResponse\x12h\n\x13RollbackCalibration\x12\'.tilewise.v1.RollbackCalibrationRequest\x1a(.tilewise.v1.RollbackCalibrationResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n%tilewise/v1/calibration_service.proto\x12\x0btilewise.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15tilewise/v1/gpu.proto\"x\n\x18UploadCalibrationRequest\x12+\n\x06header\x18\x01 \x01(\x0b\x32\x19.tilewise.v1.UploadHeaderH\x00\x12\'\n\x05\x63hunk\x18\x02 \x01(\x0b\x32\x16.tilewise.v1.FileChunkH\x00\x42\x06\n\x04part\"\\\n\x0cUploadHeader\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0e\x63ontent_sha256\x18\x02 \x01(\t\x12&\n\x05\x66iles\x18\x03 \x03(\x0b\x32\x17.tilewise.v1.UploadFile\">\n\nUploadFile\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"=\n\tFileChunk\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x14\n\x0coffset_bytes\x18\x02 \x01(\x03\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\"\xd3\x01\n\x19UploadCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12Q\n\x0ereceived_bytes\x18\x02 \x03(\x0b\x32\x39.tilewise.v1.UploadCalibrationResponse.ReceivedBytesEntry\x1a\x34\n\x12ReceivedBytesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\"*\n\x1aValidateCalibrationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"\x96\x01\n\x1bValidateCalibrationResponse\x12\x13\n\x0bpublishable\x18\x01 \x01(\x08\x12\x31\n\x08\x66indings\x18\x02 \x03(\x0b\x32\x1f.tilewise.v1.CalibrationFinding\x12/\n\x07\x63hanges\x18\x03 \x03(\x0b\x32\x1e.tilewise.v1.CalibrationChange\"j\n\x12\x43\x61librationFinding\x12\r\n\x05\x65rror\x18\x01 \x01(\x08\x12\x0c\n\x04\x63ode\x18\x02 \x01(\t\x12\x0c\n\x04path\x18\x03 \x01(\t\x12\x10\n\x03row\x18\x04 \x01(\x03H\x00\x88\x01\x01\x12\x0f\n\x07message\x18\x05 \x01(\tB\x06\n\x04_row\"}\n\x11\x43\x61librationChange\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x12\n\ntime_ratio\x18\x02 \x01(\x01\x12\x16\n\x0etime_ratio_low\x18\x03 \x01(\x01\x12\x17\n\x0ftime_ratio_high\x18\x04 \x01(\x01\x12\x13\n\x0bpoint_count\x18\x05 \x01(\x03\"k\n\x19PublishCalibrationRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x1c\n\x0f\x65xpected_active\x18\x02 \x01(\tH\x00\x88\x01\x01\x12\x0e\n\x06reason\x18\x03 \x01(\tB\x12\n\x10_expected_active\"]\n\x1aPublishCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12\x10\n\x08previous\x18\x02 \x01(\t\"H\n\x1aRollbackCalibrationRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\n\n\x02id\x18\x02 \x01(\t\x12\x0e\n\x06reason\x18\x03 \x01(\t\"^\n\x1bRollbackCalibrationResponse\x12-\n\x0b\x63\x61libration\x18\x01 \x01(\x0b\x32\x18.tilewise.v1.Calibration\x12\x10\n\x08previous\x18\x02 \x01(\t\"P\n\x17ListPublicationsRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"c\n\x18ListPublicationsResponse\x12.\n\x0cpublications\x18\x01 \x03(\x0b\x32\x18.tilewise.v1.Publication\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"\x82\x01\n\x0bPublication\x12(\n\x04time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0b\n\x03who\x18\x02 \x01(\t\x12\x0e\n\x06\x61\x63tion\x18\x03 \x01(\t\x12\n\n\x02id\x18\x04 \x01(\t\x12\x10\n\x08previous\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t2\x96\x04\n\x12\x43\x61librationService\x12\x64\n\x11UploadCalibration\x12%.tilewise.v1.UploadCalibrationRequest\x1a&.tilewise.v1.UploadCalibrationResponse(\x01\x12h\n\x13ValidateCalibration\x12\'.tilewise.v1.ValidateCalibrationRequest\x1a(.tilewise.v1.ValidateCalibrationResponse\x12\x65\n\x12PublishCalibration\x12&.tilewise.v1.PublishCalibrationRequest\x1a\'.tilewise.v1.PublishCalibrationResponse\x12h\n\x13RollbackCalibration\x12\'.tilewise.v1.RollbackCalibrationRequest\x1a(.tilewise.v1.RollbackCalibrationResponse\x12_\n\x10ListPublications\x12$.tilewise.v1.ListPublicationsRequest\x1a%.tilewise.v1.ListPublicationsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,34 +35,40 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._loaded_options = None
   _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._serialized_options = b'8\001'
-  _globals['_UPLOADCALIBRATIONREQUEST']._serialized_start=77
-  _globals['_UPLOADCALIBRATIONREQUEST']._serialized_end=197
-  _globals['_UPLOADHEADER']._serialized_start=199
-  _globals['_UPLOADHEADER']._serialized_end=291
-  _globals['_UPLOADFILE']._serialized_start=293
-  _globals['_UPLOADFILE']._serialized_end=355
-  _globals['_FILECHUNK']._serialized_start=357
-  _globals['_FILECHUNK']._serialized_end=418
-  _globals['_UPLOADCALIBRATIONRESPONSE']._serialized_start=421
-  _globals['_UPLOADCALIBRATIONRESPONSE']._serialized_end=632
-  _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._serialized_start=580
-  _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._serialized_end=632
-  _globals['_VALIDATECALIBRATIONREQUEST']._serialized_start=634
-  _globals['_VALIDATECALIBRATIONREQUEST']._serialized_end=676
-  _globals['_VALIDATECALIBRATIONRESPONSE']._serialized_start=679
-  _globals['_VALIDATECALIBRATIONRESPONSE']._serialized_end=829
-  _globals['_CALIBRATIONFINDING']._serialized_start=831
-  _globals['_CALIBRATIONFINDING']._serialized_end=937
-  _globals['_CALIBRATIONCHANGE']._serialized_start=939
-  _globals['_CALIBRATIONCHANGE']._serialized_end=1064
-  _globals['_PUBLISHCALIBRATIONREQUEST']._serialized_start=1066
-  _globals['_PUBLISHCALIBRATIONREQUEST']._serialized_end=1173
-  _globals['_PUBLISHCALIBRATIONRESPONSE']._serialized_start=1175
-  _globals['_PUBLISHCALIBRATIONRESPONSE']._serialized_end=1268
-  _globals['_ROLLBACKCALIBRATIONREQUEST']._serialized_start=1270
-  _globals['_ROLLBACKCALIBRATIONREQUEST']._serialized_end=1342
-  _globals['_ROLLBACKCALIBRATIONRESPONSE']._serialized_start=1344
-  _globals['_ROLLBACKCALIBRATIONRESPONSE']._serialized_end=1438
-  _globals['_CALIBRATIONSERVICE']._serialized_start=1441
-  _globals['_CALIBRATIONSERVICE']._serialized_end=1878
+  _globals['_UPLOADCALIBRATIONREQUEST']._serialized_start=110
+  _globals['_UPLOADCALIBRATIONREQUEST']._serialized_end=230
+  _globals['_UPLOADHEADER']._serialized_start=232
+  _globals['_UPLOADHEADER']._serialized_end=324
+  _globals['_UPLOADFILE']._serialized_start=326
+  _globals['_UPLOADFILE']._serialized_end=388
+  _globals['_FILECHUNK']._serialized_start=390
+  _globals['_FILECHUNK']._serialized_end=451
+  _globals['_UPLOADCALIBRATIONRESPONSE']._serialized_start=454
+  _globals['_UPLOADCALIBRATIONRESPONSE']._serialized_end=665
+  _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._serialized_start=613
+  _globals['_UPLOADCALIBRATIONRESPONSE_RECEIVEDBYTESENTRY']._serialized_end=665
+  _globals['_VALIDATECALIBRATIONREQUEST']._serialized_start=667
+  _globals['_VALIDATECALIBRATIONREQUEST']._serialized_end=709
+  _globals['_VALIDATECALIBRATIONRESPONSE']._serialized_start=712
+  _globals['_VALIDATECALIBRATIONRESPONSE']._serialized_end=862
+  _globals['_CALIBRATIONFINDING']._serialized_start=864
+  _globals['_CALIBRATIONFINDING']._serialized_end=970
+  _globals['_CALIBRATIONCHANGE']._serialized_start=972
+  _globals['_CALIBRATIONCHANGE']._serialized_end=1097
+  _globals['_PUBLISHCALIBRATIONREQUEST']._serialized_start=1099
+  _globals['_PUBLISHCALIBRATIONREQUEST']._serialized_end=1206
+  _globals['_PUBLISHCALIBRATIONRESPONSE']._serialized_start=1208
+  _globals['_PUBLISHCALIBRATIONRESPONSE']._serialized_end=1301
+  _globals['_ROLLBACKCALIBRATIONREQUEST']._serialized_start=1303
+  _globals['_ROLLBACKCALIBRATIONREQUEST']._serialized_end=1375
+  _globals['_ROLLBACKCALIBRATIONRESPONSE']._serialized_start=1377
+  _globals['_ROLLBACKCALIBRATIONRESPONSE']._serialized_end=1471
+  _globals['_LISTPUBLICATIONSREQUEST']._serialized_start=1473
+  _globals['_LISTPUBLICATIONSREQUEST']._serialized_end=1553
+  _globals['_LISTPUBLICATIONSRESPONSE']._serialized_start=1555
+  _globals['_LISTPUBLICATIONSRESPONSE']._serialized_end=1654
+  _globals['_PUBLICATION']._serialized_start=1657
+  _globals['_PUBLICATION']._serialized_end=1787
+  _globals['_CALIBRATIONSERVICE']._serialized_start=1790
+  _globals['_CALIBRATIONSERVICE']._serialized_end=2324
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,6 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tilewise.v1 import gpu_pb2 as _gpu_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -139,3 +142,37 @@ class RollbackCalibrationResponse(_message.Message):
     calibration: _gpu_pb2.Calibration
     previous: str
     def __init__(self, calibration: _Optional[_Union[_gpu_pb2.Calibration, _Mapping]] = ..., previous: _Optional[str] = ...) -> None: ...
+
+class ListPublicationsRequest(_message.Message):
+    __slots__ = ("parent", "page_size", "page_token")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    page_size: int
+    page_token: str
+    def __init__(self, parent: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class ListPublicationsResponse(_message.Message):
+    __slots__ = ("publications", "next_page_token")
+    PUBLICATIONS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    publications: _containers.RepeatedCompositeFieldContainer[Publication]
+    next_page_token: str
+    def __init__(self, publications: _Optional[_Iterable[_Union[Publication, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
+
+class Publication(_message.Message):
+    __slots__ = ("time", "who", "action", "id", "previous", "reason")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    WHO_FIELD_NUMBER: _ClassVar[int]
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
+    who: str
+    action: str
+    id: str
+    previous: str
+    reason: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., who: _Optional[str] = ..., action: _Optional[str] = ..., id: _Optional[str] = ..., previous: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...

@@ -56,6 +56,11 @@ class CalibrationServiceStub(object):
                 request_serializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.SerializeToString,
                 response_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.FromString,
                 _registered_method=True)
+        self.ListPublications = channel.unary_unary(
+                '/tilewise.v1.CalibrationService/ListPublications',
+                request_serializer=tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsRequest.SerializeToString,
+                response_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsResponse.FromString,
+                _registered_method=True)
 
 
 class CalibrationServiceServicer(object):
@@ -93,6 +98,13 @@ class CalibrationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListPublications(self, request, context):
+        """Lists who uploaded, published and rolled back a GPU's calibrations, the newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_CalibrationServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -115,6 +127,11 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
                     servicer.RollbackCalibration,
                     request_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.FromString,
                     response_serializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.SerializeToString,
+            ),
+            'ListPublications': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPublications,
+                    request_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsRequest.FromString,
+                    response_serializer=tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -227,6 +244,33 @@ class CalibrationService(object):
             '/tilewise.v1.CalibrationService/RollbackCalibration',
             tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.SerializeToString,
             tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPublications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tilewise.v1.CalibrationService/ListPublications',
+            tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsRequest.SerializeToString,
+            tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,119 @@
+"""Predictions along one size or two: every point of a grid, in passes over all shapes that share a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from itertools import product
+
+import numpy as np
+
+from tilewise.hwdb.errors import InvalidInput, TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.table import Ints
+from tilewise.server.advise.asked import CHUNK, Changes, each_possible
+from tilewise.server.advise.subject import Subject
+from tilewise.server.architecture import Architecture
+from tilewise.server.deadline import check_alive
+from tilewise.server.limits import check_candidates
+from tilewise.server.predict import predict_many
+from tilewise.server.report import StepTable
+from tilewise.server.workload import Workload
+
+OF_WORKLOAD = ("batch", "sequence", "context", "tensor_parallel")
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A canonical size, or one of OF_WORKLOAD, and the values it takes."""
+
+    field: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Points of one GPU and workload that were predicted together.
+
+    at: their places in the grid; table: their steps, a row a point, None where `error` says why there is none
+    """
+
+    gpu: Gpu
+    workload: Workload
+    at: Ints
+    table: StepTable | None
+    error: TilewiseError | None = None
+
+
+def grid(axes: Sequence[Axis]) -> list[tuple[int, ...]]:
+    """Every point's values, the last axis fastest. Raises InvalidInput and TooLarge before any point is made."""
+    if not 1 <= len(axes) <= 2:
+        raise InvalidInput(f"{len(axes)} axes: a sweep has one or two", reason="BAD_AXIS", field="axes")
+    if len({axis.field for axis in axes}) < len(axes):
+        raise InvalidInput(f"{axes[0].field} is given twice", reason="BAD_AXIS", field="axes")
+    for axis in axes:
+        if not axis.values or min(axis.values) < 1:
+            raise InvalidInput(f"{axis.field} needs values of 1 or more", reason="BAD_AXIS", field="axes")
+    check_candidates(int(np.prod([len(axis.values) for axis in axes], dtype=float)), "axes")
+    return list(product(*(axis.values for axis in axes)))
+
+
+def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Sequence[Axis]) -> Iterator[Pass]:
+    """Predicts every point on every GPU, in passes of CHUNK points at most.
+
+    A shape that cannot be is a pass of its own with its error. Raises as `grid`.
+    """
+    points = grid(axes)
+    names = [axis.field for axis in axes]
+    for setting, rows in _by_workload(names, points).items():
+        fixed = dict(zip([name for name in names if name in OF_WORKLOAD], setting, strict=True))
+        sizes = {name: np.array([point[at] for point in points]) for at, name in enumerate(names) if name not in fixed}
+        for first in range(0, len(rows), CHUNK):
+            for gpu in gpus:
+                yield from _pass(subject, workload, fixed, gpu, sizes, rows[first : first + CHUNK])
+            check_alive()
+
+
+def _by_workload(names: Sequence[str], points: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Ints]:
+    """Places of the points that share a workload."""
+    of_workload = [at for at, name in enumerate(names) if name in OF_WORKLOAD]
+    found: dict[tuple[int, ...], list[int]] = {}
+    for place, point in enumerate(points):
+        found.setdefault(tuple(point[at] for at in of_workload), []).append(place)
+    return {setting: np.array(places) for setting, places in found.items()}
+
+
+def _pass(
+    subject: Subject, workload: Workload, fixed: Mapping[str, int], gpu: Gpu, sizes: Changes, rows: Ints
+) -> Iterator[Pass]:
+    done: list[Pass] = []
+    try:
+        work = replace(workload, **fixed)  # type: ignore[arg-type]
+    except InvalidInput as error:
+        yield Pass(gpu, workload, rows, None, error)
+        return
+
+    def use(arch: Architecture, places: Ints) -> None:
+        done.append(Pass(gpu, work, places, predict_many(gpu, arch, work)))
+
+    def refuse(place: int, error: TilewiseError) -> None:
+        done.append(Pass(gpu, work, np.array([place]), None, error))
+
+    if sizes:
+        each_possible(subject, sizes, rows, use, refuse)
+    else:
+        try:
+            use(subject.architecture, rows)
+        except TilewiseError as error:
+            refuse(int(rows[0]), error)
+    yield from done
+
+
+def rows_of(table: StepTable, count: int) -> dict[str, np.ndarray]:
+    """Columns of shape (count,) of a table, also where all of its points are alike."""
+    columns = {each.name: getattr(table, each.name) for each in fields(table)}
+    return {
+        name: np.broadcast_to(value, count)
+        for name, value in columns.items()
+        if isinstance(value, np.ndarray) and value.ndim == 1
+    }

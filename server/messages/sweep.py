@@ -1,0 +1,92 @@
+"""A SweepRequest as what server/advise asks for, and what it finds as SweepResponses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import InvalidInput, OutOfRange
+from tilewise.server.advise.cliffs import Cliff, cliffs
+from tilewise.server.advise.sweep import Axis, Pass, grid, rows_of, sweep
+from tilewise.server.deadline import check_alive
+from tilewise.server.limits import check_candidates
+from tilewise.server.messages.question import gpus_of, subject_of, workload_of
+from tilewise.server.messages.step import column, prediction_rows
+from tilewise.server.status import to_status
+from tilewise.v1 import advice_pb2 as advice
+from tilewise.v1.prediction_pb2 import Progress
+
+
+def sweep_responses(request: advice.SweepRequest, database: Database) -> Iterator[advice.SweepResponse]:
+    """Points as they are ready, each with progress; cliffs in the last message."""
+    subject, workload, gpus = subject_of(request.model), workload_of(request.workload), gpus_of(request.gpus, database)
+    axes = [axis_of(axis) for axis in request.axes]
+    points = grid(axes)
+    total, done = len(points) * len(gpus), 0
+    time_s = {gpu.sku.name: np.full(len(points), np.nan) for gpu in gpus}
+    flops = {gpu.sku.name: np.full(len(points), np.nan) for gpu in gpus}
+    yield advice.SweepResponse(database_version=database.version, progress=Progress(total_count=total))
+    for found in sweep(subject, workload, gpus, axes):
+        if found.table is not None:
+            columns = rows_of(found.table, len(found.at))
+            time_s[found.gpu.sku.name][found.at] = columns["time_s"]
+            flops[found.gpu.sku.name][found.at] = columns["flops"]
+        done += len(found.at)
+        yield advice.SweepResponse(
+            points=point_messages(found, points), progress=Progress(done_count=done, total_count=total)
+        )
+    steep = [
+        cliff
+        for gpu in gpus
+        for cliff in cliffs(subject, workload, gpu, axes, time_s[gpu.sku.name], flops[gpu.sku.name], check_alive)
+    ]
+    yield advice.SweepResponse(cliffs=map(cliff_message, steep), progress=Progress(done_count=total, total_count=total))
+
+
+def axis_of(message: advice.Axis) -> Axis:
+    """Raises InvalidInput where an axis has no values, and TooLarge where it has too many."""
+    if not message.field:
+        raise InvalidInput("an axis needs the name of a size", reason="FIELD_REQUIRED", field="axes")
+    if message.values:
+        return Axis(message.field, tuple(message.values))
+    first, last, step = message.range.first, message.range.last, message.range.step or 1
+    if first < 1 or last < first or step < 1:
+        text = (
+            f"{message.field} from {first} to {last} by {step}: first must be 1 or more, last no less, step 1 or more"
+        )
+        raise InvalidInput(text, reason="BAD_AXIS", field="axes")
+    check_candidates((last - first) // step + 1, "axes")
+    return Axis(message.field, tuple(range(first, last + 1, step)))
+
+
+def point_messages(found: Pass, points: list[tuple[int, ...]]) -> Iterator[advice.SweepPoint]:
+    sku = found.gpu.sku.name
+    if found.table is None:
+        error = to_status(found.error) if found.error else None
+        yield from (advice.SweepPoint(values=points[at], gpu=sku, error=error) for at in found.at)
+        return
+    count, table = len(found.at), found.table
+    calibration = getattr(found.gpu.calibration, "id", "")
+    columns = zip(
+        found.at.tolist(), prediction_rows(table, calibration, count), column(table.mfu, count),
+        column(table.tokens_per_s, count), column(table.parameters, count), column(table.peak_memory_bytes, count),
+        column(table.refusal, count), strict=True,
+    )  # fmt: skip
+    for at, prediction, mfu, rate, parameters, memory, refusal in columns:
+        point = advice.SweepPoint(
+            values=points[at], gpu=sku, prediction=prediction, parameter_count=int(parameters), memory_bytes=int(memory)
+        )
+        if prediction is None:
+            point.error.CopyFrom(to_status(OutOfRange(table.refusals[refusal], reason="OUT_OF_RANGE")))
+        else:
+            point.mfu, point.tokens_per_s = mfu, rate
+        yield point
+
+
+def cliff_message(cliff: Cliff) -> advice.Cliff:
+    return advice.Cliff(
+        field=cliff.field, gpu=cliff.gpu, good_value=cliff.good, bad_value=cliff.bad, time_ratio=cliff.time_ratio,
+        cause=cliff.cause, message=cliff.message,
+    )  # fmt: skip

@@ -1,0 +1,99 @@
+"""What can be set about a server: one field each, with its default and what it means. Flags, environment and file are
+made of these fields (client/cli/serve.py)."""
+
+from __future__ import annotations
+
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from tilewise.hwdb.errors import InvalidInput
+
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def setting(default: Any, help: str, metavar: str | None = None, secret: bool = False) -> Any:
+    """secret: holds a password, and is shown without it."""
+    return field(default=default, metadata={"help": help, "metavar": metavar, "secret": secret})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Raises InvalidInput (BAD_SETTING, INSECURE_ADDRESS, BAD_ADDRESS) for what makes no sense or is not safe."""
+
+    address: str = setting("127.0.0.1:7337", "Where to listen; port 0: any.", "HOST:PORT")
+    insecure: bool = setting(False, "Allow an address that other machines reach, without TLS.")
+    tls_cert: str = setting("", "Certificate chain in PEM; read again when it changes.", "FILE")
+    tls_key: str = setting("", "Private key of --tls-cert in PEM.", "FILE")
+    tls_client_ca: str = setting("", "Demand a client certificate signed by this authority (mTLS).", "FILE")
+    tokens: str = setting("", "Who may call: hashed tokens, roles, tenants; read again when it changes.", "FILE")
+    store: str = setting(
+        "", "Keeps uploaded calibrations: a folder, or postgresql://...; unset: none.", "DIR|URL", secret=True
+    )
+    metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
+    workers: int = setting(1, "Processes that share the port; about one a core.", "N")
+    threads: int = setting(4, "Threads of a process for short calls; half as many for long ones.", "N")
+    queue: int = setting(64, "Calls that may wait for a thread; more are told when to come again.", "N")
+    cache_mib: int = setting(32, "Memory of a process for answers given before; 0: none.", "MIB")
+    message_mib: int = setting(16, "Largest request.", "MIB")
+    short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
+    long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
+    stall_s: float = setting(20.0, "Longest a stream may wait for its caller to send or to read.", "S")
+    grace_s: float = setting(10.0, "For what is in flight when told to stop.", "S")
+    poll_s: float = setting(0.25, "How often to look for what other replicas published.", "S")
+    reflection: bool = setting(True, "Let tools such as grpcurl ask for the contract.")
+    tracing: bool = setting(False, "Send OpenTelemetry spans as the OTEL_* variables say.")
+    log_format: str = setting("json", "Form of the log lines on stderr: json, text or none.", "FORM")
+
+    def __post_init__(self) -> None:
+        split_address(self.address, "address")
+        if self.metrics_address:
+            split_address(self.metrics_address, "metrics_address")
+        for name in (
+            "workers",
+            "threads",
+            "queue",
+            "message_mib",
+            "short_limit_s",
+            "long_limit_s",
+            "stall_s",
+            "poll_s",
+        ):
+            _require(getattr(self, name) > 0, name, f"{getattr(self, name)} must be above 0")
+        _require(self.log_format in ("json", "text", "none"), "log_format", f"{self.log_format!r}: json, text or none")
+        _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "--tls-cert and --tls-key go together")
+        _require(bool(self.tls_cert) or not self.tls_client_ca, "tls_client_ca", "--tls-client-ca needs --tls-cert")
+        if not (self.loopback or self.tls_cert or self.insecure):
+            raise InvalidInput(
+                f"{self.address} can be reached from other machines and would be served without TLS; "
+                f"give --tls-cert and --tls-key, serve on 127.0.0.1, or allow it with --insecure",
+                reason="INSECURE_ADDRESS",
+                field="address",
+            )
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine reaches the server."""
+        return split_address(self.address, "address")[0] in LOOPBACK
+
+    @property
+    def shown_store(self) -> str:
+        """The store without a password."""
+        head, at, rest = self.store.rpartition("@")
+        return f"{head.rpartition(':')[0]}:***@{rest}" if at and head.count(":") > 1 else self.store
+
+
+def settings_fields() -> tuple[Field[Any], ...]:
+    return fields(Settings)
+
+
+def split_address(address: str, name: str) -> tuple[str, int]:
+    """Host and port of "host:port". Raises InvalidInput (BAD_ADDRESS)."""
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidInput(f"{name} {address!r} must be HOST:PORT", reason="BAD_ADDRESS", field=name)
+    return host, int(port)
+
+
+def _require(fine: bool, name: str, message: str) -> None:
+    if not fine:
+        raise InvalidInput(f"{name}: {message}", reason="BAD_SETTING", field=name)

@@ -66,6 +66,7 @@ MIX: dict[tuple[str, str], float] = {
 ROUND_M: list[int] = [2**e for e in range(15)]
 UNEVEN_M = [3, 5, 6, 12, 24, 48, 96, 160, 192, 320, 384, 640, 768, 1536, 3072, 6144, 12288]
 ALIGNMENTS = [1, 2, 4, 8, 16, 32, 64, 128]
+HEADS_SHARE, HEAD_S = 0.04, 1.2e-2  # of the points; odd ones take five times as long as planned
 KERNEL_S = 5e-3  # the longest kernel of the plan, but for one point in thirty, which may take 15 ms
 OPERAND_BYTES = 4e9
 SUSTAINED: list[Gemm] = [
@@ -101,7 +102,7 @@ def cases(target: Target, level: Level) -> list[Case]:
         for (kind, dtype), share in MIX.items()
         if dtype in offered
     ]
-    return held + interleave(timed)
+    return held + interleave([*timed, (HEADS_SHARE, _heads(target))])
 
 
 def census(target: Target, level: Level) -> list[Gemm]:
@@ -185,6 +186,19 @@ def _points(kind: str, dtype: str, target: Target, count: int) -> list[Case]:
         if points[-1].sets == SETS_MAX and generator.random() < 0.08:
             points.append(case_of(gemm, target, sets_max=256))
     return points
+
+
+def _heads(target: Target) -> list[Case]:
+    """Products of output layers as training has them: real vocabularies, padded ones and odd ones; long as they are."""
+    draw = random.Random("heads")
+    found: dict[Gemm, None] = {}
+    for vocab, hidden in sorted(heads()) * 8:
+        out = draw.choice((vocab, -(-vocab // 64) * 64, vocab // 64 * 64 + draw.choice(ALIGNMENTS)))
+        kind, tokens = draw.choice(("fwd", "dgrad", "wgrad")), draw.choice((512, 1024, 2048, 4096, 4096, 8192))
+        gemm = Gemm(kind, "bf16", *_oriented(kind, tokens, out, hidden))
+        if estimate_s(gemm, target) <= HEAD_S and bytes_of(gemm) <= OPERAND_BYTES:
+            found.setdefault(gemm)
+    return [case_of(gemm, target) for gemm in shuffled(list(found), "heads")]
 
 
 def _take(stream: Iterator[Gemm], count: int) -> list[Gemm]:
@@ -286,6 +300,12 @@ def _stepped(kind: str, draw: random.Random) -> tuple[int, int, int]:
     else:
         into = 64 * draw.randint(1, 160)
     return _oriented(kind, tokens, out, into)
+
+
+def heads() -> set[tuple[int, int]]:
+    """(vocabulary, hidden) of every model in shapes.toml."""
+    table = tomllib.loads(files("tilewise.calibration").joinpath("shapes.toml").read_text())
+    return {(vocab, hidden) for _, hidden, *_, vocab, _ in table["models"]}
 
 
 @cache

@@ -149,7 +149,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     work = memory_law.work(table, memory_kernels.traits()[m.kinds[kernel]], sku)
     parts = memory_law.walls(m.constants[kernel, work.path].T, work)
     rows = _rows(work, parts, kernel, m.kinds)
-    answer = m.residual.predict(rows, m.share[rows.family])
+    answer = m.residual.predict(rows, m.share[rows.group])
     return _times(table, parts, answer, own, kernel >= 0)
 
 
@@ -191,7 +191,7 @@ def _times(
 
 
 def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Rows:
-    """Rows for the residual: place log2 of bytes and columns; group and family the kernel's class, whose law it shares."""
+    """Rows for the residual: place log2 of bytes and columns; group the kernel's class, whose law it shares; family class and path."""
     kind = kinds[kernel]
     base = parts.time_s
     rows, cols = np.log2(work.rows), np.log2(work.cols)
@@ -199,7 +199,8 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     by_row = kind > LAST_STREAM
     place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1) / CELL
     which = np.concatenate([kind[:, None] == np.unique(kinds), kernel[:, None] == np.arange(len(kinds))], 1)
-    return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kind, kind)
+    regular = 2 * kind + (work.path > 0)  # what leaves a rest of a vector or a block is less sure, and rare in models
+    return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kind, regular)
 
 
 def _features(

@@ -7,7 +7,7 @@ No framework: hwdb must not import one, and the nets have a few thousand weights
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -25,19 +25,20 @@ class Mlp:
     scale: Matrix
     weights: tuple[Matrix, ...]
     biases: tuple[Matrix, ...]
+    _first: tuple[Matrix, Matrix] = field(init=False, repr=False)  # first layer with the standardisation in it
+
+    def __post_init__(self) -> None:
+        weight = self.weights[0].astype(np.float64) * self.scale[:, None]
+        bias = self.biases[0] - self.mean @ weight
+        object.__setattr__(self, "_first", (weight.astype(np.float32), bias.astype(np.float32)))
 
     def __call__(self, features: Matrix) -> Matrix:
         """Outputs, shape (rows, outputs), of features, shape (rows, inputs)."""
-        x, first = features, self.weights[0]
-        start = self.biases[0]
-        if len(x) > len(first):  # many rows: rather standardise the weights once than every row
-            first = first * self.scale[:, None]
-            start = start - self.mean @ first
-        else:
-            x = (x - self.mean) * self.scale
-        for weight, bias in zip((first, *self.weights[1:]), (start, *self.biases[1:]), strict=True):
-            if weight is not first:
-                np.maximum(x, 0, out=x)
+        weight, bias = self._first
+        x = features @ weight
+        x += bias
+        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
+            np.maximum(x, 0, out=x)
             x = x @ weight
             x += bias
         return np.asarray(x, np.float32)

@@ -21,8 +21,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
-    2**40
-)  # tokens held at a time: a million million; beyond it bytes no longer fit the 64 bits of the contract
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
+TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +75,9 @@ class Workload:
             _choose(name, getattr(self, name), allowed)
         for name in ("batch", "tensor_parallel", "context" if self.phase == "decode" else "sequence"):
             _positive(name, getattr(self, name), self.phase)
+        length = self.context if self.phase == "decode" else self.sequence
+        if self.batch * length > TOKENS_MAX:
+            raise _invalid("batch", f"batch {self.batch} times {length} tokens is out of range: at most {TOKENS_MAX}")
         self._consistent()
 
     def _consistent(self) -> None:

@@ -15,6 +15,7 @@ from tilewise.server.workload import Workload
         ({"phase": "decode", "sequence": 10}, "context", "context 0 is out of range"),
         ({"sequence": -5}, "sequence", "-5"),
         ({"sequence": 2**60}, "sequence", "out of range"),
+        ({"batch": 2**20, "sequence": 2**20}, "batch", "times 1048576 tokens is out of range"),
         ({"sequence": 128, "batch": 1.5}, "batch", "whole number"),
         ({"sequence": 128, "precision": "fp7"}, "precision", "allowed are fp64, fp32"),
         ({"sequence": 128, "phase": "prefill", "recompute": "full"}, "recompute", "needs phase 'train'"),

@@ -28,6 +28,7 @@ NOISE = 0.002  # stop when the standard error of the mean is below this share of
 DISCARDS_MAX = 8
 CLOCK_SHARE = 0.985  # of the maximal boost clock: 1950 of 1980 MHz
 COOL_S = 0.12  # rest after a window outside the wanted state
+LAUNCHED_S = 5e-7  # a call shorter than this launched nothing, such as a transpose of a single head
 SUSTAINED_S = 2.5
 SUSTAINED_LAST_S = 0.5
 ROTATION_BYTES = 160e6  # inputs rotate over at least this, three times the largest L2 of Hopper
@@ -249,13 +250,13 @@ def noise(windows: Sequence[Window]) -> float:
 
 
 def check_physics(case: Case, sample: Sample, target: Target) -> None:
-    """Raise Unmeasurable for a point faster than arithmetic or memory allows.
+    """Raise Unmeasurable for a point faster than arithmetic, memory or any launch allows.
 
     The bandwidth floor leaves out what L2 can keep of the rotating operands from one turn to the next.
     """
-    floor_s = 0.0
+    floor_s = 0.0 if target.vendor == "cpu" else LAUNCHED_S
     if case.peak in target.peaks:
-        floor_s = case.flops / target.peak(case.peak)
+        floor_s = max(floor_s, case.flops / target.peak(case.peak))
     footprint = case.bytes * case.sets
     floor_s = max(floor_s, case.bytes * max(0.0, 1 - 2 * target.l2_bytes / footprint) / target.bandwidth_bytes_per_s)
     if sample.time_s < 0.98 * floor_s:

@@ -38,7 +38,7 @@ RESULTS = (
 )  # fmt: skip
 FAILURE_COLUMNS = ("family", "key", "state", "reason")
 NAMING_S = 0.002  # what naming one timed point costs at the end
-CHOICES, CHOICES_S = 200_000, 14.0  # shapes to ask the library's heuristic for, and seconds to do it in
+CHOICES, CHOICES_S = 500_000, 14.0  # shapes to ask the library's heuristic for, and seconds to do it in
 NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
@@ -108,6 +108,8 @@ class Run:
             return
         from tilewise.calibration.benchmarks import choices
 
+        self.device.pool.release()  # every process that asks brings a context of half a gigabyte
+        self.device.recover()
         try:
             found = choices.harvest(gemm_plan.choices(self.settings.target, CHOICES), CHOICES_S)
         except (OSError, RuntimeError) as error:

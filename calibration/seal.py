@@ -123,12 +123,14 @@ def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 raise InvalidInput(message, reason="OTHER_RUN", field=key)
     keys = {family: key for about in reversed(abouts) for family, key in about["keys"].items()}
     others = [{key: about[key] for key in ("gpu", "ranks", "started", "used_s")} for about in abouts[1:]]
-    dropped = {reason: count for about in abouts for reason, count in about.get("dropped", {}).items()}
+    dropped: Counter[str] = Counter()
+    for about in abouts:
+        dropped.update(about.get("dropped", {}))
     return {
         **first,
         "keys": keys,
         "others": others,
-        "dropped": dropped,
+        "dropped": dict(dropped),
         "production": all(about["production"] for about in abouts),
     }
 

@@ -41,6 +41,11 @@ class Pool:
         """Start again at the beginning (before each case)."""
         self._cursor = self._scratch_cursor = 0
 
+    def release(self) -> None:
+        """Give the memory back; what is wanted again is filled again."""
+        self._buffers.clear()
+        self.rewind()
+
     def random(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         """A contiguous view of random normal data; integers are such data times 32, rounded."""
         source = self._buffers.get(dtype)

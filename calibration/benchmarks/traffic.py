@@ -51,6 +51,7 @@ DTYPES: dict[str, torch.dtype] = {
     "int64": torch.int64,
 }
 TINY_BYTES = 2**18
+DENSITY = 4  # points offered for each of a kernel's `points`: the budget decides how far a run gets
 # Half of the points as eager models run them; the rest tell what L2 is worth on either side.
 RESIDENCY = ("reused", "reused", "cold", "reused", "warm", "reused", "cold")
 
@@ -198,7 +199,7 @@ def plan(family: str, kernels: Sequence[Kernel], target: Target, level: Level) -
     """Cases of all kernels, any prefix a balanced sample."""
     groups = []
     for kernel in kernels:
-        points = 2 if level is Level.TINY else kernel.points
+        points = 2 if level is Level.TINY else DENSITY * kernel.points
         found = draws(kernel, points, TINY_BYTES if level is Level.TINY else kernel.limit_bytes)
         cases = [point(family, kernel, sizes, RESIDENCY[i % len(RESIDENCY)], target) for i, sizes in enumerate(found)]
         groups.append((float(points), cases))

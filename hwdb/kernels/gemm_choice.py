@@ -1,8 +1,9 @@
 """Which kernel the vendor's library will choose for a GEMM: learned from its heuristic's own answers.
 
-A calibration records, for a hundred thousand shapes, the configuration that the library's heuristic returns (tile,
-split-K, algorithm). The choice is a function of the shape alone but of no simple form, so a small net classifies it
-from how well the common tiles and waves fit the shape. Where it errs, the two configurations are near ties.
+A calibration records, for up to a million shapes, the configuration that the library's heuristic returns (tile, split-K,
+algorithm). The choice is a function of the shape alone but of no simple form, so small nets classify it, one for each
+family of formats, layout and alignment, from what the common tiles would waste on the shape. Where they err, the two
+configurations are near ties.
 """
 
 from __future__ import annotations
@@ -18,14 +19,18 @@ from tilewise.hwdb.kernels import mlp
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints, Layout
 
-# Sizes and tile shapes against which a shape is held; (along n, along m), those that libraries choose most.
+# Sizes and tile shapes against which a shape is held; (along n, along m), those that cuBLASLt chooses most on Hopper.
 STEPS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256, 320, 384)
 TILES = (
-    (192, 192), (320, 128), (256, 128), (128, 256), (192, 208), (256, 160), (160, 256), (256, 152), (128, 192),
-    (192, 128), (64, 64), (128, 128), (128, 64), (64, 128), (64, 8), (8, 64), (128, 8), (64, 32), (256, 8), (64, 16),
-    (80, 64), (96, 64), (256, 96),
+    (64, 8), (192, 192), (64, 16), (320, 128), (128, 256), (256, 128), (64, 32), (8, 64), (64, 64), (160, 256),
+    (64, 24), (192, 208), (256, 160), (192, 128), (256, 152), (128, 8), (32, 64), (128, 128), (64, 40), (168, 128),
+    (144, 128), (96, 64), (64, 48), (112, 128), (128, 16), (192, 8), (64, 56), (80, 128), (128, 64), (192, 176),
+    (96, 128), (256, 8), (80, 64), (48, 64), (16, 64), (256, 136), (256, 144), (128, 32), (64, 72), (24, 64),
+    (192, 16), (64, 80), (176, 128), (144, 256), (128, 192), (64, 128), (128, 80), (192, 160),
 )  # fmt: skip
-RARE = 4e-4  # configurations chosen less often than this are not classes of their own
+WASTE_MAX = 64.0
+HIDDEN = (96, 48)
+RARE, RARE_COUNT = 4e-4, 5  # configurations chosen less often than this are not classes of their own
 SPLIT_STEPS = 20.5  # a split keeps at least 21 steps of 128 bytes along k (read off cuBLASLt 13.1's answers)
 
 
@@ -70,23 +75,27 @@ def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
-    """Shape (rows, inputs)."""
+    """Shape (rows, inputs): sizes, what whole steps waste along m and n, and what whole waves of whole tiles waste."""
     columns = [np.log2(p.m), np.log2(p.n), np.log2(p.k), np.log2(p.alignment), np.log2(p.groups)]
-    columns += [(p.layout == layout).astype(np.float32) for layout in Layout]
     columns += [
         (p.precision == code).astype(np.float32) for code in (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
     ]
     sizes = {*STEPS, *(size for tile in TILES for size in tile)}
-    over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}
+    over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}  # a product with 1/size would miss whole tiles
     over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}
+    one_m, one_n = 1 / p.m, 1 / p.n
     for step in STEPS:
-        columns.append(np.minimum(over_m[step] * step / p.m, 8))
-        columns.append(over_n[step] * step / p.n)
+        columns.append(np.minimum(over_m[step] * one_m * np.float32(step), 8))
+        columns.append(over_n[step] * one_n * np.float32(step))
+    whole = one_m * one_n / p.groups
     for tile_n, tile_m in TILES:
-        waves = over_n[tile_n] * over_m[tile_m] * p.groups * np.float32(1 / sms)
-        columns.append(np.minimum(np.ceil(waves) / waves, 16))
-        columns.append(np.log2(np.clip(waves, 1 / 16, 64)))
-    return np.stack(columns, 1)
+        waste = (
+            np.ceil(over_n[tile_n] * over_m[tile_m] * p.groups / np.float32(sms))
+            * whole
+            * np.float32(sms * tile_n * tile_m)
+        )
+        columns.append(np.log2(np.minimum(waste, WASTE_MAX)))
+    return np.stack(columns).T  # column by column: what reads it multiplies by a matrix and minds no order
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,21 +111,19 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class ChoiceModel:
-    """nets by pool of precisions; classes: rows (pool, algorithm, tile_n, tile_m, split flag)."""
+    """nets by kind of problem (kind_of); classes: rows (kind, algorithm, tile_n, tile_m, split flag)."""
 
-    nets: tuple[mlp.Mlp, ...]
+    nets: Mapping[int, mlp.Mlp]
     classes: NDArray[np.int64]
     splits: mlp.Mlp  # log2 of the pieces along k, where a configuration splits
 
     def choose(self, p: Problem, sms: int) -> Choice:
         index = np.zeros(len(p.m), np.int64)
-        pools = POOL[p.precision]
-        inputs = features(p, sms)
-        for pool, net in enumerate(self.nets):
-            rows = np.flatnonzero(pools == pool)
-            if len(rows):
-                mine = np.flatnonzero(self.classes[:, 0] == pool)
-                index[rows] = mine[net(inputs[rows]).argmax(1)]
+        inputs, kinds = features(p, sms), self.known(kind_of(p))
+        for kind in np.unique(kinds):
+            rows = np.flatnonzero(kinds == kind)
+            mine = np.flatnonzero(self.classes[:, 0] == kind)
+            index[rows] = mine[self.nets[int(kind)](inputs[rows] if len(rows) < len(index) else inputs).argmax(1)]
         _, algorithm, tile_n, tile_m, split = self.classes[index].T
         width, height = tile_n.astype(np.float32), tile_m.astype(np.float32)
         pieces = np.ones(len(index), np.float32)
@@ -125,6 +132,13 @@ class ChoiceModel:
             inputs = split_features(p[rows], width[rows], height[rows], algorithm[rows], sms)
             pieces[rows] = np.maximum(np.round(2 ** self.splits(inputs)[:, 0]), 2)
         return Choice(index, height, width, pieces, algorithm)
+
+    def known(self, kinds: Ints) -> Ints:
+        """The kinds themselves, or the nearest that the library was asked about."""
+        have = np.array(sorted(self.nets))
+        nearest = have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)]
+        found: Ints = nearest[kinds]
+        return found
 
     def names(self) -> tuple[str, ...]:
         """What each class is, for a reader: tile as features x tokens (along n, along m)."""
@@ -136,24 +150,33 @@ class ChoiceModel:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"choice.classes": self.classes, **self.splits.to_arrays("split")}
-        for pool, net in enumerate(self.nets):
-            arrays |= net.to_arrays(f"choice{pool}")
+        for kind, net in self.nets.items():
+            arrays |= net.to_arrays(f"choice{kind}")
         return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ChoiceModel:
-        count = len({name.split(".")[0] for name in arrays if name.startswith("choice") and name.endswith(".w0")})
-        nets = tuple(mlp.Mlp.from_arrays(arrays, f"choice{pool}") for pool in range(count))
+        kinds = sorted(int(name[6:-3]) for name in arrays if name.startswith("choice") and name.endswith(".w0"))
+        nets = {kind: mlp.Mlp.from_arrays(arrays, f"choice{kind}") for kind in kinds}
         return cls(nets, np.asarray(arrays["choice.classes"], np.int64), mlp.Mlp.from_arrays(arrays, "split"))
 
 
-# Precisions whose kernels come from one family share a net; the others' choices are not asked for.
+# Precisions whose kernels come from one family; the others' choices are not asked for.
 POOLS: tuple[tuple[Precision, ...], ...] = (
     (Precision.BF16, Precision.FP16),
     (Precision.FP8, Precision.FP8_ROW),
     (Precision.TF32, Precision.FP32),
 )
 POOL = np.array([next((i for i, pool in enumerate(POOLS) if p in pool), 0) for p in Precision])
+
+TMA_BYTES = 16  # alignment of leading dimensions from which on tensors can be fetched by TMA
+KINDS = len(POOLS) * len(Layout) * 2
+
+
+def kind_of(p: Problem) -> Ints:
+    """Which net answers: family of formats, layout, whether operands are aligned for TMA."""
+    kinds: Ints = (POOL[p.precision] * len(Layout) + p.layout) * 2 + (p.alignment >= TMA_BYTES)
+    return kinds
 
 
 def split_features(
@@ -172,23 +195,25 @@ def split_features(
     return np.asarray(np.stack(columns, 1), np.float32)
 
 
-def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 24) -> ChoiceModel:
+def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 40) -> ChoiceModel:
     """Learn from columns m, n, k, layout, precision, algorithm, tile_n, tile_m, split_k of the library's answers."""
     p = asked(harvest)
-    inputs, pools = features(p, sms), POOL[p.precision]
-    nets: list[mlp.Mlp] = []
+    inputs, kinds = features(p, sms), kind_of(p)
+    flag = (harvest["split_k"] > 1).astype(np.int64)
+    configs = np.stack([harvest["algorithm"], harvest["tile_n"], harvest["tile_m"], flag], 1)
+    nets: dict[int, mlp.Mlp] = {}
     classes: list[NDArray[np.int64]] = []
-    for pool in range(len(POOLS)):
-        rows = np.flatnonzero(pools == pool)
-        flag = (harvest["split_k"][rows] > 1).astype(np.int64)
-        configs = np.stack([harvest["algorithm"][rows], harvest["tile_n"][rows], harvest["tile_m"][rows], flag], 1)
-        kinds, which, times = np.unique(configs, axis=0, return_inverse=True, return_counts=True)
-        common = times >= max(3, RARE * len(rows))
+    for kind in np.unique(kinds):
+        rows = np.flatnonzero(kinds == kind)
+        found, which, times = np.unique(configs[rows], axis=0, return_inverse=True, return_counts=True)
+        common = times >= max(RARE_COUNT, RARE * len(rows))
         rename, use = np.cumsum(common) - 1, common[which]
-        plan = mlp.Training(hidden=(128, 64), epochs=epochs, batch=512)
-        nets.append(mlp.train(inputs[rows][use], rename[which[use]], int(common.sum()), mlp.cross_entropy, plan))
-        classes.append(np.column_stack([np.full(common.sum(), pool), kinds[common]]))
-    return ChoiceModel(tuple(nets), np.concatenate(classes), _fit_splits(p, harvest, sms))
+        if not use.any():
+            continue
+        plan = mlp.Training(hidden=HIDDEN, epochs=epochs, batch=512)
+        nets[int(kind)] = mlp.train(inputs[rows[use]], rename[which[use]], int(common.sum()), mlp.cross_entropy, plan)
+        classes.append(np.column_stack([np.full(common.sum(), kind), found[common]]))
+    return ChoiceModel(nets, np.concatenate(classes), _fit_splits(p, harvest, sms))
 
 
 def _fit_splits(p: Problem, harvest: Mapping[str, NDArray[Any]], sms: int) -> mlp.Mlp:

@@ -19,12 +19,10 @@ from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Reside
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
-SHORTEST_S = 5e-7  # a kernel shorter than this launched nothing: a copy that was none
 WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point was really warm
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
-PLAN = mlp.Training(hidden=(20, 20), epochs=150, batch=64, rate=4e-3, decay=2e-2)
+PLAN, NETS = mlp.Training(hidden=(32, 32), epochs=150, batch=64, rate=4e-3, decay=2e-2), 4
 # where time is a floor or goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here
-CLASSES = 15  # of memory.toml
 FOLDS = 4
 LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
 CELL = 2.0  # octaves: what the points of a kernel fill
@@ -63,7 +61,7 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
 
 
 def _fitted(columns: Measurements) -> Measurements:
-    rows = ~columns["held"] & (columns["state"] == "burst") & (columns["time_us"] > SHORTEST_S * 1e6)
+    rows = ~columns["held"] & (columns["state"] == "burst")
     return {name: values[rows] for name, values in columns.items()}
 
 
@@ -116,7 +114,7 @@ def _fit(p: Points, use: NDArray[np.bool_]) -> tuple[Floats, regression.Regressi
     constants = memory_law.fit(p.work[use], p.measured_s[use], p.kernel[use], p.kinds, by_row)
     parts = memory_law.walls(constants[p.kernel, p.work.path].T, p.work)
     rows = _rows(p.work, parts, p.kernel, p.kinds)
-    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, nets=1, limit=0.7), rows
+    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, NETS, limit=0.7), rows
 
 
 def _unseen(p: Points) -> tuple[regression.Rows, Floats, Floats]:
@@ -200,14 +198,21 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     both = np.log2(np.maximum(work.read + work.written, 1.0))
     by_row = kind > LAST_STREAM
     place = np.stack([np.clip(both, *BYTES_LOG2), np.where(by_row, np.clip(cols, *COLS_LOG2), 0.0)], 1) / CELL
-    return regression.Rows(base, _features(work, parts, base, rows, cols, both, kind), place, kind, kind)
+    which = np.concatenate([kind[:, None] == np.unique(kinds), kernel[:, None] == np.arange(len(kinds))], 1)
+    return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kind, kind)
 
 
 def _features(
-    work: Work, parts: Walls, base: Floats, rows: Floats, cols: Floats, both: Floats, kind: Ints
+    work: Work,
+    parts: Walls,
+    base: Floats,
+    rows: Floats,
+    cols: Floats,
+    both: Floats,
+    which: NDArray[np.bool_],
 ) -> NDArray[np.float32]:
-    """What the residual may depend on; shape (rows, inputs)."""
-    columns = np.empty((13 + CLASSES, len(base)), np.float32)
+    """What the residual may depend on; shape (rows, inputs). which: class and kernel of each row, one column each."""
+    columns = np.empty((13 + which.shape[1], len(base)), np.float32)
     columns[0], columns[1], columns[2] = rows, cols, both
     columns[3] = np.log2(base * 1e6)
     columns[4], columns[5] = parts.floor_s / base, parts.latency_s / base
@@ -216,7 +221,7 @@ def _features(
     columns[10] = work.written / (work.read + work.written + 1.0)
     columns[11] = work.path
     columns[12] = np.exp2(np.ceil(cols) - cols)  # padding of a row to a power of two
-    columns[13:] = kind == np.arange(CLASSES)[:, None]
+    columns[13:] = which.T
     return np.ascontiguousarray(columns.T)
 
 

@@ -59,6 +59,8 @@ class Traits:
     softmax_paths: NDArray[np.bool_]
     warp_walk: NDArray[np.bool_]
     splits: NDArray[np.bool_]
+    warp_steps: NDArray[np.bool_]
+    few_sums: NDArray[np.bool_]
     picks: NDArray[np.bool_]
 
     def __getitem__(self, kinds: Ints) -> Traits:

@@ -42,9 +42,12 @@ NOTHING = 1e-16  # seconds a row and a column of a kernel to which only the byte
 ROW_PRIOR = np.array([0.03, 0.03, 0.1, 0.01, 0.01, 0.03])
 STREAM_PRIOR = np.array([0.05, 0.08, 0.2, 0.3, 0.05])
 LONG = 8192  # columns from which a reduction takes a whole block
-WARP_COLS, REGISTER_COLS = 1024, 9216  # columns up to which a softmax stays in a warp, in a block's registers
-UNSPLIT_ROWS, PART_WALK = 64, 1000.0  # rows that are summed in one go; columns whose walk is worth the adding of a part
-PATHS = 3  # that a kernel may have
+# Columns up to which a softmax stays in a warp (of eight elements a lane and of 64), in the registers of two blocks
+# and of one block an SM; longer rows pass through shared memory (PersistentSoftmax.cuh, SoftMax.cu; read off times)
+SOFTMAX_COLS = np.array([1024, 2048, 6144, 9216])
+WARP_COLS = 1024  # elements that a radix sort handles at a time, here the unit of its cost
+CHOSEN_BYTES = 12  # of a value and its index, for each of the k that a selection keeps
+PATHS = 5  # that a kernel may have
 PATH_MIN = 3  # points of either kind below which a kernel has one set of constants
 
 
@@ -90,9 +93,12 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     rows, cols = np.maximum(table.rows, 1.0), np.maximum(table.cols, 1.0)
     launched = traits.chunk > 0
     launches = np.where(launched, np.ceil(_launches(rows, cols, traits)), 1.0)
-    path = _paths(table.op == COPY, read, rows, cols, traits)
+    kept = written / (CHOSEN_BYTES * rows)
+    path = _paths(table.op == COPY, read, rows, cols, kept, traits, sku)
     units = np.where(launched, launches, np.minimum(rows, traits.rows_at_most))
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
+    units = np.where(traits.warp_steps, rows * np.ceil(cols / 32), units)
+    units = np.where(traits.few_sums, written, units)
     return Work(
         rows=rows,
         cols=cols,
@@ -101,9 +107,9 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
         missed=missed,
         again=_again(table, rows, traits, sku),
         units=units,
-        walk=_walk(rows, cols, launches, traits, sku),
+        walk=_walk(rows, cols, launches, missed / np.maximum(both, 1.0), traits, sku),
         path=path,
-        overlap=(traits.one_kernel & (path == 1)).astype(float),
+        overlap=(traits.few_sums | (traits.one_kernel & (path == 1))).astype(float),
         launched=launched,
         l2_bytes_per_s=L2_OVER_HBM * sku.hbm_bytes_per_s,
     )
@@ -117,23 +123,37 @@ def _again(table: OperatorTable, rows: Floats, traits: Traits, sku: Sku) -> Floa
     return np.where(traits.picks, _picked_again(table, sku), again) if traits.picks.any() else again
 
 
-def _walk(rows: Floats, cols: Floats, launches: Floats, traits: Traits, sku: Sku) -> Floats:
+def _walk(rows: Floats, cols: Floats, launches: Floats, missed: Floats, traits: Traits, sku: Sku) -> Floats:
     """Columns that one lane of 32 walks through: a whole row, a warp's share of it, a part of a split sum, a chunk."""
     shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
     walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
-    # blocks of 128 threads, 4 rows by 128 columns
-    parts = np.minimum(2048 / 128 * sku.sm_count * 128 / cols, rows / 64)
-    walk = np.where(traits.splits, PART_WALK * np.maximum(parts, 1.0), walk)
+    serial, parts = _column_sum(rows, cols, sku)
+    # what a lane waits for at each step is farther away where it is not in L2
+    walk = np.where(traits.splits, serial / parts * (1 + missed), walk)
     return np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
 
 
-def _paths(copies: NDArray[np.bool_], read: Floats, rows: Floats, cols: Floats, traits: Traits) -> Ints:
+def _column_sum(rows: Floats, cols: Floats, sku: Sku) -> tuple[Floats, Floats]:
+    """Rows that a thread adds in a sum over rows, and the blocks that share a column (setReduceConfig in Reduce.cuh)."""
+    width = np.where(cols % 4 == 0, 4, np.where(cols % 2 == 0, 2, 1))  # columns that a thread takes at once
+    height = np.minimum(16 / width, 2 ** np.floor(np.log2(rows)))  # warps of a block
+    serial = np.where(rows >= np.minimum(16 * height, 256), np.ceil(rows / height), rows)
+    grid = np.ceil(cols / (32 * width))
+    room = sku.sm_count * 2048 / (32 * height)
+    parts = np.maximum(np.minimum(np.ceil(room / grid), np.ceil(serial / 16)), np.ceil(serial / 256))
+    return serial, np.where((serial >= 256) & (grid <= room), parts, 1.0)
+
+
+def _paths(
+    copies: NDArray[np.bool_], read: Floats, rows: Floats, cols: Floats, kept: Floats, traits: Traits, sku: Sku
+) -> Ints:
     """Which of its kernel's paths a row takes; a later trait overrules an earlier one."""
     whole = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
     path = whole.astype(np.int64)
     path = np.where(copies & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
-    path = np.where(traits.softmax_paths, (cols > WARP_COLS) + (cols > REGISTER_COLS).astype(np.int64), path)
-    path = np.where(traits.splits, rows <= UNSPLIT_ROWS, path)
+    path = np.where(traits.softmax_paths, np.searchsorted(SOFTMAX_COLS, cols), path)
+    path = np.where(traits.splits, _column_sum(rows, cols, sku)[1] > 1, path)
+    path = np.where(traits.warp_steps, kept > 1, path)  # one is found, several are sorted as well
     return np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
 
 

@@ -28,12 +28,19 @@ class Mlp:
 
     def __call__(self, features: Matrix) -> Matrix:
         """Outputs, shape (rows, outputs), of features, shape (rows, inputs)."""
-        x = (features - self.mean) * self.scale
-        for weight, bias in zip(self.weights[:-1], self.biases[:-1], strict=True):
+        x, first = features, self.weights[0]
+        start = self.biases[0]
+        if len(x) > len(first):  # many rows: rather standardise the weights once than every row
+            first = first * self.scale[:, None]
+            start = start - self.mean @ first
+        else:
+            x = (x - self.mean) * self.scale
+        for weight, bias in zip((first, *self.weights[1:]), (start, *self.biases[1:]), strict=True):
+            if weight is not first:
+                np.maximum(x, 0, out=x)
             x = x @ weight
             x += bias
-            np.maximum(x, 0, out=x)
-        return np.asarray(x @ self.weights[-1] + self.biases[-1], np.float32)
+        return np.asarray(x, np.float32)
 
     def to_arrays(self, prefix: str) -> dict[str, Matrix]:
         """Everything as named arrays, for an .npz file; weights in half precision (an error of 0.05 % each)."""
@@ -71,8 +78,8 @@ def cross_entropy(outputs: Matrix, targets: NDArray[Any], weights: Matrix) -> Ma
     return np.asarray(odds * weights[:, None] / len(targets), np.float32)
 
 
-def huber(width: float) -> Loss:
-    """Squared near zero, linear beyond `width`; targets have the shape of the outputs."""
+def huber(width: float | Matrix) -> Loss:
+    """Squared near zero, linear beyond `width` (one for all outputs, or one each); targets have the shape of the outputs."""
 
     def gradient(outputs: Matrix, targets: NDArray[Any], weights: Matrix) -> Matrix:
         return np.asarray(np.clip((outputs - targets) / width, -1, 1) * weights[:, None] / len(targets), np.float32)
@@ -110,6 +117,8 @@ def train(
     layers = [np.asarray(draw.normal(0, np.sqrt(2 / a), (a, b)), np.float32) for a, b in pairwise(sizes)]
     layers[-1] *= 0.1
     biases = [np.zeros(b, np.float32) for b in sizes[1:]]
+    if np.ndim(targets) == 2 and len(targets):
+        biases[-1] += np.asarray(targets.mean(0), np.float32)  # a regression starts from the mean
     adam = _Adam([*layers, *biases])
     steps = plan.epochs * max(1, -(-len(x) // plan.batch))
     step = 0

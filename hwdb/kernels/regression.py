@@ -3,8 +3,8 @@
 A family says what physics gives (`base_s`), what else may matter (`features`), where a row lies (`place`: up to three
 log2 sizes) and which group it belongs to (`group`: operator, precision, alignment class). The fitted time is
 base_s x exp(residual); the residual is the mean of a few small nets. The interval is conformal: the 90 % quantile of the
-cross-fitted errors of the row's region (family and time band). The distance is in octaves to the nearest
-measured cell of the row's group.
+cross-fitted errors of the row's region (family and time band), each over the error that is usual for rows like it, where
+a net has learned that. The distance is in octaves to the nearest measured cell of the row's group.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ COVERAGE = 0.9
 BAND_EDGES_S = np.array([8e-6, 2e-5, 6e-5, 3e-4])  # short kernels are harder: each band has its own interval
 REGION_MIN = 15  # points below which a region takes in its neighbours, then the family, for its interval
 FOLDS = 4
+USUAL_MAX = 0.25  # log error that may count as usual, wherever a net would extrapolate to more
+NOISE = 0.01  # of the time: what two machines of one SKU differ by, so no row is surer than that
 # Calibrations replay graphs on a stream of their own. Replayed on the default stream, as torch does where the user set no
 # stream, a graph node takes this much longer: both protocols on one H100, 2026-11-28, median of 39 kernels under 25 us.
 NODE_GAP_S = 2.5e-7
@@ -75,25 +77,37 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Regression:
-    """A fitted family. margins: half-width of log(time), shape (families, bands). grid: octaves, per group and cell."""
+    """A fitted family. margins: half-width of log(time) over what is usual, shape (families, bands). grid: octaves, per
+    group and cell. usual: net for the log of the usual error, or None where all errors are alike; a distilled net has it
+    as its second output.
+    """
 
     nets: tuple[mlp.Mlp, ...]
     margins: Floats
     grid: NDArray[np.float32]
     origin: Floats
     limit: float
+    usual: mlp.Mlp | None = None
 
     def residual(self, features: NDArray[np.float32]) -> Floats:
-        return np.clip(_mean(self.nets, features), -self.limit, self.limit)
+        return np.clip(_mean(self.nets, features)[:, 0], -self.limit, self.limit)
+
+    def outputs(self, features: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
+        """The residual, and the usual error of rows like these (1: alike)."""
+        found = _mean(self.nets, features)
+        residual = np.clip(found[:, 0], -self.limit, self.limit)
+        if found.shape[1] > 1:
+            return residual, np.minimum(np.exp(found[:, 1]), USUAL_MAX)
+        return residual, 1.0 if self.usual is None else _usual(self.usual, features)
 
     def predict(self, rows: Rows, share: Floats | float = 1.0) -> Answer:
         """share: how much of the residual a row takes."""
-        time_s = rows.base_s * np.exp(share * self.residual(rows.features))
+        residual, usual = self.outputs(rows.features)
+        time_s = rows.base_s * np.exp(share * residual)
         distance = self.distance(rows)
+        region = np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)
         # away from the measurements the margin grows by itself once per octave
-        margin = self.margins[np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)] * (
-            1 + np.nan_to_num(distance)
-        )
+        margin = self.margins[region] * usual * (1 + np.nan_to_num(distance))
         factor = np.exp(margin)
         return Answer(time_s, time_s / factor, time_s * factor, distance)
 
@@ -112,19 +126,28 @@ class Regression:
         }  # fmt: skip
         for i, net in enumerate(self.nets):
             arrays |= net.to_arrays(f"net{i}")
-        return arrays
+        return arrays | (self.usual.to_arrays("usual") if self.usual else {})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Regression:
         count = sum(name.endswith(".w0") and name.startswith("net") for name in arrays)
         nets = tuple(mlp.Mlp.from_arrays(arrays, f"net{i}") for i in range(count))
-        return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]))
+        usual = mlp.Mlp.from_arrays(arrays, "usual") if "usual.w0" in arrays else None
+        return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]), usual)
 
 
-def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit: float = 1.5) -> Regression:
+def fit(
+    rows: Rows,
+    measured_s: Floats,
+    plan: mlp.Training,
+    nets: int = 4,
+    limit: float = 1.5,
+    local: mlp.Training | None = None,
+) -> Regression:
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
-    `limit` bounds |log residual|. Held-out shapes are not the caller's to hand in: they judge the result.
+    `limit` bounds |log residual|. `local`: how a net learns where errors are usually large or small; None: it is not asked.
+    Held-out shapes are not the caller's to hand in: they judge the result.
     """
     target = np.log(measured_s / rows.base_s)
     fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS
@@ -132,18 +155,36 @@ def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit
     for one in range(FOLDS):
         apart = fold == one
         some = _nets(rows[~apart], target[~apart], plan, max(1, nets // 2))
-        guess[apart] = np.clip(_mean(some, rows.features[apart]), -limit, limit)
+        guess[apart] = np.clip(_mean(some, rows.features[apart])[:, 0], -limit, limit)
+    error = np.abs(target - guess)
+    usual = np.ones(len(error))
+    if local is not None:
+        for one in range(FOLDS):
+            apart = fold == one
+            usual[apart] = _usual(_learn_usual(rows.features[~apart], error[~apart], local), rows.features[apart])
     predicted_s = rows.base_s * np.exp(guess)
     shape = (int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1)
-    margins = _margins(np.abs(target - guess), rows.family, np.searchsorted(BAND_EDGES_S, predicted_s), shape)
+    margins = _margins(error / usual, rows.family, np.searchsorted(BAND_EDGES_S, predicted_s), shape)
     grid, origin = _grid(rows)
-    return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit)
+    learned = None if local is None else _learn_usual(rows.features, error, local)
+    return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit, learned)
+
+
+def _learn_usual(features: NDArray[np.float32], error: Floats, plan: mlp.Training) -> mlp.Mlp:
+    """A net for the log of the error that is usual for a row; NOISE keeps lucky hits from counting as certainty."""
+    return mlp.train(features, np.log(error + NOISE)[:, None], 1, mlp.huber(1.0), plan)
+
+
+def _usual(net: mlp.Mlp, features: NDArray[np.float32]) -> Floats:
+    return np.minimum(np.exp(np.asarray(net(features)[:, 0], np.float64)), USUAL_MAX)
 
 
 def distilled(fitted: Regression, features: NDArray[np.float32], plan: mlp.Training) -> Regression:
     """`fitted` with one net in place of its several, taught what they say of `features`; several times as quick."""
-    taught = fitted.residual(features)[:, None]
-    return replace(fitted, nets=(mlp.train(features, taught, 1, mlp.huber(0.05), plan),))
+    residual, usual = fitted.outputs(features)
+    taught = np.stack([residual, np.log(usual) * np.ones(len(residual))], 1)
+    net = mlp.train(features, taught, 2, mlp.huber(np.array([0.05, 1.0], np.float32)), plan)
+    return replace(fitted, nets=(net,), usual=None)
 
 
 def judged(fitted: Regression, rows: Rows, predicted_s: Floats, log_error: Floats) -> Regression:
@@ -159,10 +200,11 @@ def _nets(rows: Rows, target: Floats, plan: mlp.Training, count: int) -> tuple[m
 
 
 def _mean(nets: tuple[mlp.Mlp, ...], features: NDArray[np.float32]) -> Floats:
-    total = nets[0](features)[:, 0]
+    """Outputs of the nets, shape (rows, outputs)."""
+    total = nets[0](features)
     for net in nets[1:]:
-        total += net(features)[:, 0]
-    return np.asarray(total / len(nets), np.float64)
+        total += net(features)
+    return np.asarray(total / np.float32(len(nets)), np.float64)
 
 
 def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:

@@ -116,6 +116,12 @@ def test_a_point_faster_than_physics_is_an_error(flops: float, peak: str, moved:
         check_physics(case(flops=flops, peak=peak, bytes=moved), impossible, H100)
 
 
+def test_a_call_that_launched_nothing_is_an_error() -> None:
+    nothing = Sample(time_s=6e-9, spread=0.0, clock_hz=1.98e9, windows=3, discarded=0)
+    with pytest.raises(Unmeasurable, match="faster than physics allows"):
+        check_physics(case(bytes=1e3), nothing, H100)
+
+
 def test_the_cache_may_serve_small_operands_faster_than_memory_could() -> None:
     quick = Sample(time_s=1e-6, spread=0.0, clock_hz=1.98e9, windows=3, discarded=0)
     check_physics(case(bytes=4e6), quick, H100)

@@ -176,3 +176,30 @@ def test_the_distance_is_zero_where_measured_and_grows_by_octaves() -> None:
     assert near == 0 and 0 < some < much
     unknown = regression.Rows(np.ones(1), np.zeros((1, 1), np.float32), place[:1], np.array([5]), np.zeros(1, int))
     assert np.isnan(fitted.distance(unknown)[0])
+
+
+def test_the_interval_is_wider_where_errors_are_usually_larger() -> None:
+    draw = np.random.default_rng(3)
+    x = draw.uniform(-1, 1, (1200, 1)).astype(np.float32)
+    loud = x[:, 0] > 0
+    measured = 1e-5 * np.exp(draw.normal(0, np.where(loud, 0.2, 0.02)))
+    alike = np.zeros(1200, int)
+    rows = regression.Rows(np.full(1200, 1e-5), x, np.zeros((1200, 1)), alike, alike)
+    local = mlp.Training(hidden=(8,), epochs=100)
+    fitted = regression.fit(rows, measured, mlp.Training(hidden=(2,), epochs=10), nets=1, local=local)
+    answer = regression.Regression.from_arrays(fitted.to_arrays()).predict(rows)
+    width = np.log(answer.high_s / answer.low_s)
+    assert np.median(width[loud]) > 4 * np.median(width[~loud])
+    inside = (answer.low_s <= measured) & (measured <= answer.high_s)
+    assert 0.87 < inside.mean() < 0.93 and inside[loud].mean() > 0.75 and inside[~loud].mean() > 0.75
+
+
+@given(st.sampled_from(gemm_choice.TILES), st.integers(1, 30), st.integers(1, 5))
+def test_whole_waves_of_whole_tiles_waste_nothing(tile: tuple[int, int], high: int, waves: int) -> None:
+    tile_n, tile_m = tile
+    m, n = np.array([high * tile_m]), np.array([waves * SKU.sm_count * tile_n])
+    forward, bf16 = np.array([int(Layout.FORWARD)]), np.array([int(Precision.BF16)])
+    p = gemm_choice.problem(m, n, np.array([4096]), np.ones(1), forward, bf16)
+    waste = gemm_choice.features(p, SKU.sm_count)[0, -len(gemm_choice.TILES) :]
+    assert waste[gemm_choice.TILES.index(tile)] == pytest.approx(0, abs=1e-6)
+    assert (waste > -1e-6).all()

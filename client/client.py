@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
+from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
 from tilewise.v1.prediction_pb2 import Progress
 
 Whole = TypeVar("Whole", advice.SweepResponse, advice.RecommendResponse)
@@ -92,6 +93,10 @@ class TilewiseClient:
         """Many predictions; far cheaper than one call each where they differ in sizes alone."""
         batch = advisor.BatchPredictRequest(requests=requests)
         return cast(advisor.BatchPredictResponse, self._transport("AdvisorService", "BatchPredict", batch))
+
+    def check(self, request: CheckRequest) -> CheckResponse:
+        """The verdict of a policy over changed configurations."""
+        return cast(CheckResponse, self._transport("AdvisorService", "Check", request))
 
     def sweep(self, request: advice.SweepRequest, heard: Heard | None = None) -> advice.SweepResponse:
         """Every point and cliff of a sweep, in one message."""

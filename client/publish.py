@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from typing import Any, cast
 
+from google.protobuf.message import Message
+
 from tilewise.client.remote import Remote, ServerError
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import NotAvailable, Overloaded, TilewiseError, Unavailable
@@ -45,6 +47,27 @@ def publish(calibration: Calibration, server: str, *, promote: bool, reason: str
         remote.close()
 
 
+def rollback(sku: str, server: str, id: str, reason: str) -> str:
+    """Make an earlier calibration answer again; the line that says which. Raises as the service does."""
+    request = pb.RollbackCalibrationRequest(parent=f"gpus/{sku}", id=id, reason=reason)
+    answer = cast(pb.RollbackCalibrationResponse, _ask(server, "RollbackCalibration", request))
+    return f"{answer.calibration.id} answers again for {sku}, in place of {answer.previous}"
+
+
+def publications(sku: str, server: str) -> pb.ListPublicationsResponse:
+    """The audit log of a SKU's calibrations, the newest first."""
+    request = pb.ListPublicationsRequest(parent=f"gpus/{sku}", page_size=1000)
+    return cast(pb.ListPublicationsResponse, _ask(server, "ListPublications", request))
+
+
+def _ask(server: str, method: str, request: Message) -> Message:
+    remote = Remote(server)
+    try:
+        return remote(SERVICE, method, request)
+    finally:
+        remote.close()
+
+
 def _upload(remote: Remote, calibration: Calibration, name: str) -> None:
     """Until it is there whole: after a break it goes on where it stopped, at whichever replica."""
     for attempt in range(TRIES):
@@ -54,8 +77,10 @@ def _upload(remote: Remote, calibration: Calibration, name: str) -> None:
                 _send(remote, _messages(calibration, name, dict(begun.received_bytes)))
             return
         except TilewiseError as error:
-            passing = isinstance(error, Overloaded | Unavailable) or (
-                isinstance(error, ServerError) and error.reason == "UNAVAILABLE"
+            passing = (
+                isinstance(error, Overloaded | Unavailable)
+                or error.reason == "UPLOAD_RESTARTED"
+                or (isinstance(error, ServerError) and error.reason == "UNAVAILABLE")
             )
             if not passing or attempt == TRIES - 1:
                 raise

@@ -42,9 +42,11 @@ def serving(*arguments: str) -> Iterator[tuple[int, int]]:
     """A `tilewise serve` in its own process: its process id and port."""
     run = [sys.executable, "-c", "from tilewise.client.cli import main; main()", "serve", "--address", "127.0.0.1:0"]
     with subprocess.Popen([*run, "--log-format", "none", *arguments], stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        yield process.pid, int(process.stderr.readline().rpartition(":")[2])
-        process.terminate()
+        try:
+            assert process.stderr is not None
+            yield process.pid, int(process.stderr.readline().rpartition(":")[2])
+        finally:
+            process.terminate()
 
 
 def question(**sizes: int) -> bytes:

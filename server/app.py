@@ -59,9 +59,9 @@ class Server:
 
             observers.append(spans())
         answers = Answers(settings.cache_mib * MIB)
-        router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers)
+        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers)
         self._grpc = grpc.server(
-            ThreadPoolExecutor(SIDE_THREADS, "side"), [router], maximum_concurrent_rpcs=CALLS_MAX,
+            ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
             options=[
                 *OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_mib * MIB),

@@ -26,10 +26,11 @@ class Metrics:
 
     def __init__(self, lanes: Lanes, tenants: Tenants) -> None:
         try:
-            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+            from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
         except ImportError as error:
             message = "metrics need prometheus-client: pip install 'tilewise[service]'"
             raise NotAvailable(message, reason="EXTRA_MISSING") from error
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: CollectorRegistry = CollectorRegistry()
         own, self._lanes, self._tenants, self._version = self.registry, lanes, tenants, ""
 

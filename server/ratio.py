@@ -190,7 +190,8 @@ class _Pairing:
         i, j = self._pairs(part)
         near = self.alike[i] * np.exp(-np.abs(self.place[i] - self.place[j]).sum(1) / self.octaves[i])
         shared = np.bincount(self.head[i], near * part[i] * part[j], self.heads)
-        return np.maximum(own + shared, 0.0)
+        variance: Floats = np.maximum(own + shared, 0.0)
+        return variance
 
     def _pairs(self, part: Floats) -> tuple[Ints, Ints]:
         """All pairs of entries of one head and group whose errors are alike, each with itself too."""

@@ -7,12 +7,14 @@ the embedded client calls them directly.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
+from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.server import batch
 from tilewise.server.architecture import read_with
@@ -24,6 +26,7 @@ from tilewise.server.predict import predict
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
+from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
 
 PAGE, LARGEST_PAGE = 100, 1000
 LARGEST_BATCH = 10_000
@@ -121,8 +124,12 @@ class AdvisorService:
 
         return recommend_responses(request, self._database)
 
-    def Check(self, request: Message) -> NoReturn:
-        raise unimplemented("Check")
+    def Check(self, request: CheckRequest) -> CheckResponse:
+        from tilewise.server.gate.check import check
+
+        return check(
+            request, partial(gpu_with, self._database, calibration=request.calibration), self._database.version
+        )
 
 
 class CalibrationService:
@@ -142,6 +149,14 @@ class CalibrationService:
 
     def ListPublications(self, request: Message) -> NoReturn:
         raise unimplemented("ListPublications")
+
+
+def gpu_with(database: Database, name: str, calibration: str) -> Gpu:
+    """A GPU with a certain calibration if it has it, with none for "datasheet", else as it answers."""
+    sku = database.resolve(name).sku
+    if calibration == "datasheet":
+        return Gpu(database.sku(sku))
+    return database.gpu(sku, calibration if calibration in database.calibrations(sku) else "")
 
 
 def unimplemented(method: str) -> Unimplemented:

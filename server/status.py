@@ -39,21 +39,29 @@ CODES: dict[type[TilewiseError], int] = {
     Unauthenticated: code_pb2.UNAUTHENTICATED,
     Forbidden: code_pb2.PERMISSION_DENIED,
 }
+LONGEST = 1200  # characters of a message; the list of all GPUs fits
 RETRY_AFTER_S = 1.0  # where an Overloaded does not say
 
 
 def to_status(error: TilewiseError) -> Status:
     """Code and message with ErrorInfo, BadRequest where a field is at fault, RetryInfo where trying again helps."""
-    details = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=error.metadata)]
-    status = Status(code=CODES[type(error)], message=error.message, details=map(packed, details))
+    message = shortened(error.message)
+    metadata = {key: shortened(value) for key, value in error.metadata.items()}
+    details = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)]
+    status = Status(code=CODES[type(error)], message=message, details=map(packed, details))
     if error.field:
-        violation = BadRequest.FieldViolation(field=error.field, description=error.message)
+        violation = BadRequest.FieldViolation(field=shortened(error.field), description=message)
         status.details.append(packed(BadRequest(field_violations=[violation])))
     if isinstance(error, Overloaded):
         retry = RetryInfo()
         retry.retry_delay.FromNanoseconds(int(1e9 * float(error.metadata.get("retry_after_s", RETRY_AFTER_S))))
         status.details.append(packed(retry))
     return status
+
+
+def shortened(text: str) -> str:
+    """Statuses travel in headers of 8 KiB, and messages quote what was asked."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 
 def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:

@@ -1,7 +1,7 @@
 """The command line. Every command lives in a module of its own and is imported only when it runs.
 
-Exit codes: 0 done; 1 `validate --fail-above` exceeded; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug);
-130 interrupted.
+Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded; 2 wrong usage or bad input;
+3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Nearby shapes, ways to run and formats that are faster, and why.",
     ),
     "sweep": ("tilewise.client.cli.sweep:sweep", "Time or MFU against one size or two, with the cliffs."),
+    "check": ("tilewise.client.cli.check:check", "Judge changed configurations against the budgets of tilewise.toml."),
+    "diff": ("tilewise.client.cli.diff:diff", "Which verdicts of a policy a new calibration flips."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (

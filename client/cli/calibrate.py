@@ -174,6 +174,33 @@ def publish(folder: Path, server: str, promote: bool, reason: str) -> None:
         click.echo(line)
 
 
+@calibrate.command()
+@click.argument("sku")
+@option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+@option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+def history(sku: str, server: str, form: str, output: str | None) -> None:
+    """Show who uploaded, published and rolled back the calibrations of SKU on a server, the newest first."""
+    from tilewise.client.publish import publications
+    from tilewise.client.render.calibration import audit_log
+    from tilewise.client.render.data import to_json
+
+    found = publications(sku, server)
+    write(to_json(found) if form == "json" else audit_log(found), output)
+
+
+@calibrate.command()
+@click.argument("sku")
+@option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
+@option("--to", "id", default="", metavar="ID", help="The calibration to go back to; unset: the one before.")
+@option("--reason", default="", help="Why, for the server's audit log.")
+def rollback(sku: str, server: str, id: str, reason: str) -> None:
+    """Make an earlier calibration of SKU answer again."""
+    from tilewise.client.publish import rollback
+
+    click.echo(rollback(sku, server, id, reason))
+
+
 def _find(name: str) -> Calibration:
     """A folder, or the id of a packaged calibration. Raises NotFound, listing what there is."""
     from tilewise.hwdb.calibration import Calibration

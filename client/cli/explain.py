@@ -17,14 +17,18 @@ from tilewise.hwdb.errors import NotFound
 def entries() -> dict[str, str]:
     """Every code and term with its explanation."""
     text = files("tilewise.client").joinpath("explanations.toml").read_text(encoding="utf-8")
-    return {term: meaning for section in tomllib.loads(text).values() for term, meaning in section.items()}
+    terms = {term: meaning for section in tomllib.loads(text).values() for term, meaning in section.items()}
+    rules = tomllib.loads(files("tilewise.server").joinpath("gate/rules.toml").read_text(encoding="utf-8"))
+    return terms | {
+        code: f"{rule['name']} ({rule['severity']}). {rule['explanation'].strip()}" for code, rule in rules.items()
+    }
 
 
 @click.command()
 @click.argument("code", required=False)
 @option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
 def explain(code: str | None, output: str | None) -> None:
-    """Say what CODE means: the reason of an error, a wall, a convention, a term. Without CODE, list them all."""
+    """Say what CODE means: the reason of an error, a rule of the gate, a wall, a convention, a term. Without CODE, list them all."""
     if code is None:
         write("\n".join(entries()) + "\n", output)
     else:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from tilewise.client.render.text import table
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.compare import FamilyChange, Verdict
+from tilewise.v1.calibration_service_pb2 import ListPublicationsResponse
 
 WORST = 10
 
@@ -38,6 +40,16 @@ def page(calibration: Calibration) -> str:
     if card["failures"]:
         lines += ["", "failed", *(f"  {count:5d}  {reason}" for reason, count in card["failures"].items())]
     return "\n".join(lines) + "\n"
+
+
+def audit_log(found: ListPublicationsResponse) -> str:
+    """Who did what with a GPU's calibrations, one line each."""
+    head = ("when (UTC)", "who", "what", "calibration", "in place of", "why")
+    rows = []
+    for entry in found.publications:
+        moment, why = f"{entry.time.ToDatetime():%Y-%m-%d %H:%M:%S}", " ".join(entry.reason.split())
+        rows.append((moment, entry.who or "-", entry.action, entry.id, entry.previous, why))
+    return table(head, rows) + "\n"
 
 
 def differences(changes: Sequence[FamilyChange], old: str, new: str) -> str:

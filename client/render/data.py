@@ -8,6 +8,7 @@ from typing import Any
 from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
+from google.rpc.status_pb2 import Status
 
 from tilewise.v1.prediction_pb2 import Peak, Prediction
 
@@ -66,6 +67,8 @@ def field_data(message: Message, field: Any) -> Any:
 def single(field: Any, value: Any) -> Any:
     if isinstance(value, Struct):
         return struct_data(value)
+    if isinstance(value, Status):
+        return status_data(value)
     if isinstance(value, Message):
         return to_data(value)
     return word(field.enum_type, value) if field.enum_type is not None else value
@@ -75,6 +78,21 @@ def word(enum: EnumDescriptor, number: int) -> str:
     """WALL_SPECIAL_FUNCTION -> special_function; "" where unspecified."""
     prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
     return enum.values_by_number[number].name.removeprefix(prefix).lower() if number else ""
+
+
+def status_data(status: Status) -> dict[str, Any]:
+    """Why there is no value: the code by its name, the reason, the field at fault, and the message."""
+    from google.rpc.code_pb2 import Code
+
+    from tilewise.server.status import from_status
+
+    meant = from_status(status)
+    return {
+        "code": Code.Name(status.code),
+        "reason": meant.reason if meant else "",
+        "field": meant.field if meant else "",
+        "message": status.message,
+    }
 
 
 def struct_data(value: Struct) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Router(grpc.GenericRpcHandler):
         observers: Sequence[Observer],
     ) -> None:  # fmt: skip
         self._tenants, self._identify, self._lanes = tenants, identify, lanes
-        self._answers, self._stalled, self._observers = answers, stalled, observers
+        self._answers, self._stalled, self.observers = answers, stalled, list(observers)
         self._methods = {method.path: method for method in methods()}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
@@ -188,7 +188,7 @@ class Router(grpc.GenericRpcHandler):
     def _tell(self, call: Call, lane: Lane) -> None:
         call.ended = time.monotonic()
         lane.took(call.ended - call.began)
-        for observe in self._observers:
+        for observe in self.observers:
             observe(call)
 
 

@@ -304,3 +304,29 @@ def test_a_database_that_is_not_there_is_unavailable_and_no_password_is_told() -
     with pytest.raises(Unavailable) as caught:
         Store("postgresql://tilewise:secret@127.0.0.1:1/x")
     assert "secret" not in caught.value.message
+
+
+def test_a_clock_that_jumps_changes_neither_the_order_nor_what_answers(
+    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
+    store.publish(SHARED, SKU, first.id)
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    store.publish(SHARED, SKU, second.id)
+    assert store.active(ALL, SKU) == second.id
+    assert [entry.id for entry in store.history(SHARED, SKU)][-2:] == [first.id, second.id]
+    assert store.rollback(SHARED, SKU) == (first.id, second.id)
+
+
+def test_an_upload_that_a_clock_made_look_old_is_begun_anew(
+    make: Make, store: Store, replica: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibration = make("a")
+    upload = begin(store, calibration)
+    upload.write("card.json", 0, b"{")
+    monkeypatch.setattr("time.time", lambda: 4e9)
+    replica.sweep()
+    with pytest.raises(Conflict) as caught:
+        upload.write("card.json", 1, b"x")
+    assert caught.value.reason == "UPLOAD_RESTARTED"
+    assert uploaded(replica, calibration).id == calibration.id

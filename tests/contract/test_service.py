@@ -18,9 +18,15 @@ from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge
 from tilewise.server.app import start
 from tilewise.server.service import CalibrationService, page, resource, services
 from tilewise.server.status import CODES, from_status, to_status
+from tilewise.v1 import (
+    advice_pb2,
+    advisor_service_pb2_grpc,
+    calibration_service_pb2,
+    calibration_service_pb2_grpc,
+    check_pb2,
+)
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
-from tilewise.v1 import advisor_service_pb2_grpc, calibration_service_pb2, calibration_service_pb2_grpc
 from tilewise.v1 import hardware_service_pb2 as hardware
 from tilewise.v1 import workload_pb2 as work
 
@@ -101,21 +107,24 @@ def test_an_error_over_grpc_names_reason_and_field(channel: grpc.Channel) -> Non
     assert bad.field_violations[0].field.endswith("tensor_parallel")
 
 
-@pytest.mark.parametrize("method", ["Check"])
-def test_what_a_later_version_answers_says_so(method: str, channel: grpc.Channel) -> None:
+@pytest.mark.parametrize("method", ["Sweep", "Recommend", "Check"])
+def test_an_empty_question_is_refused_with_what_it_lacks(method: str, channel: grpc.Channel) -> None:
     stub = advisor_service_pb2_grpc.AdvisorServiceStub(channel)
-    request = getattr(advisor, f"{method}Request", None) or getattr(module_of(method), f"{method}Request")
+    request = getattr(check_pb2 if method == "Check" else advice_pb2, f"{method}Request")
     with pytest.raises(grpc.RpcError) as caught:
         answer = getattr(stub, method)(request())
         next(iter(answer))
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert f"{method} is part of the contract" in caught.value.details()
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def module_of(method: str) -> object:
-    from tilewise.v1 import advice_pb2, check_pb2
-
-    return check_pb2 if method == "Check" else advice_pb2
+def test_another_client_of_the_contract_gets_the_gate_s_own_answer(channel: grpc.Channel) -> None:
+    policy = (ROOT / "examples" / "gate" / "tilewise.toml").read_text()
+    item = check_pb2.CheckItem(path="configs/a.json", head=LLAMA.replace("14336", "16384"), base=LLAMA)
+    request = check_pb2.CheckRequest(policy_toml=policy, items=[item], date="2026-11-28")
+    answer = advisor_service_pb2_grpc.AdvisorServiceStub(channel).Check(request)
+    with TilewiseClient() as client:
+        assert answer == client.check(request)
+    assert answer.verdict == check_pb2.VERDICT_FAIL
 
 
 def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Channel) -> None:

@@ -17,7 +17,9 @@ from tilewise.client.cli import cli, main
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = Path(__file__).parent / "surface.txt"
 EXAMPLE = str(ROOT / "examples" / "llama-3-8b.json")
+NEOX = str(ROOT / "examples" / "gpt-neox-2.7b.json")
 ANSWERS = {
+    "check": ("check", "--policy", str(ROOT / "examples" / "gate" / "tilewise.toml"), "--base-file", NEOX),
     "predict": ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096"),
     "recommend": (
         "recommend",
@@ -94,7 +96,7 @@ def keys(data: Any, path: str = "") -> Iterator[str]:
     if isinstance(data, list):
         for item in data:
             yield from keys(item, f"{path}[]")
-    elif isinstance(data, dict) and not path.endswith("_by_part"):
+    elif isinstance(data, dict) and not path.endswith(("_by_part", "calibrations")):
         for key, value in data.items():
             yield from keys(value, f"{path}.{key}".lstrip("."))
     else:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import pytest
 
 from tilewise.client.client import TilewiseClient
-from tilewise.client.publish import publish
+from tilewise.client.publish import publications, publish, rollback
 from tilewise.client.remote import Remote, ServerError
+from tilewise.client.render.calibration import audit_log
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Forbidden, InvalidInput, NotAvailable, NotFound, Unauthenticated
 from tilewise.server.identity.caller import Caller, Role, authorise
@@ -183,11 +184,8 @@ def test_the_audit_log_names_who_did_what(
     first, second = variant("1"), variant("2")
     for calibration in (first, second):
         list(publish(calibration, server, promote=True, reason="newer driver"))
-    remote = Remote(server)
-    remote("CalibrationService", "RollbackCalibration", pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"))
-    log = remote("CalibrationService", "ListPublications", pb.ListPublicationsRequest(parent=f"gpus/{SKU}"))
-    remote.close()
-    assert isinstance(log, pb.ListPublicationsResponse)
+    assert rollback(SKU, server, "", "slower") == f"{first.id} answers again for {SKU}, in place of {second.id}"
+    log = publications(SKU, server)
     told = [(entry.who, entry.action, entry.id, entry.previous) for entry in log.publications]
     assert told == [
         ("ann", "rollback", first.id, second.id),
@@ -196,7 +194,9 @@ def test_the_audit_log_names_who_did_what(
         ("ann", "publish", first.id, ""),
         ("ann", "upload", first.id, ""),
     ]
-    assert log.publications[1].reason == "newer driver"
+    assert [entry.reason for entry in log.publications][:2] == ["slower", "newer driver"]
+    lines = audit_log(log).splitlines()
+    assert len(lines) == 6 and lines[1].endswith("slower") and " ann " in lines[1]
 
 
 def test_over_tls_the_server_is_checked_and_a_token_is_carried(

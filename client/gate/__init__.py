@@ -1,0 +1,1 @@
+"""What `tilewise check` reads and decides on the caller's side: files, git, saved predictions, exit codes."""

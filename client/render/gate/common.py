@@ -1,0 +1,89 @@
+"""What the forms share: counts, words, the order of things."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+
+from tilewise.client.render.data import word
+from tilewise.server.gate.rules import rules
+from tilewise.v1.check_pb2 import (
+    SEVERITY_ERROR,
+    SEVERITY_INFO,
+    VERDICT_FAIL,
+    VERDICT_PASS,
+    CheckResponse,
+    Comparison,
+    Finding,
+    Severity,
+    Verdict,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """policy: its path; command: what gives the same answer again; strict: whether what is uncertain counts as broken."""
+
+    policy: str
+    command: str = "tilewise check"
+    strict: bool = False
+
+
+def verdict_word(each: Comparison, *, strict: bool = False) -> str:
+    """ "pass", "FAIL", "uncertain", "error"; "allowed" of a broken limit that an allowance covers, "warn" of one that is not minded."""
+    if each.suppressed_by and each.verdict != VERDICT_PASS:
+        return "allowed"
+    name = word(Verdict.DESCRIPTOR, each.verdict)
+    if each.verdict == VERDICT_FAIL or (strict and name == "uncertain"):
+        return "FAIL" if each.severity == SEVERITY_ERROR else "warn"
+    return name
+
+
+def counts(answer: CheckResponse, *, strict: bool = False) -> str:
+    """ "1 failed, 0 uncertain, 2 passed, 3 unchanged"."""
+    found = Counter(verdict_word(each, strict=strict) for each in answer.comparisons)
+    words = {"error": "not evaluated", "warn": "warned", "allowed": "allowed"}
+    rare = [f"{found[name]} {shown}" for name, shown in words.items() if found[name]]
+    shape = sum(
+        each.severity == SEVERITY_ERROR and not each.suppressed_by and not of_budget(each) for each in answer.findings
+    )
+    rare += [f"{shape} rule{'s' if shape > 1 else ''} broken"] if shape else []
+    usual = [f"{found['FAIL']} failed", *rare, f"{found['uncertain']} uncertain", f"{found['pass']} passed"]
+    return ", ".join([*usual, f"{len(answer.unchanged_paths)} unchanged"])
+
+
+def of_budget(finding: Finding) -> bool:
+    """Whether a finding says what a comparison says too."""
+    return finding.code in ("TW101", "TW102", "TW103", "TW104")
+
+
+def by_path(answer: CheckResponse) -> Iterator[tuple[str, list[Comparison]]]:
+    for path, comparisons in groupby(answer.comparisons, key=lambda each: each.path):
+        yield path, list(comparisons)
+
+
+def shown(answer: CheckResponse) -> list[Finding]:
+    """Findings that nothing silences, errors first."""
+    return [finding for finding in answer.findings if not finding.suppressed_by]
+
+
+def rule_name(code: str) -> str:
+    return rules()[code].name if code in rules() else code
+
+
+def level(finding: Finding) -> str:
+    """ "error", "warning" or "info"."""
+    return word(Severity.DESCRIPTOR, finding.severity or SEVERITY_INFO)
+
+
+def sentence(finding: Finding) -> str:
+    """The message with its fix."""
+    return finding.message + (f"; fix: {finding.fix}" if finding.fix else "")
+
+
+def database(answer: CheckResponse) -> str:
+    """What answered: the database's hash and each GPU's calibration."""
+    known = [f"{sku} {answer.calibrations[sku] or 'datasheet'}" for sku in sorted(answer.calibrations)]
+    return f"database {answer.database_version}, {', '.join(known)}"

@@ -1,0 +1,137 @@
+"""One metric before and after, against one budget.
+
+A budget's limit holds where the best estimate keeps it. It is broken where the whole 90 % interval lies beyond it; between the
+two nothing is claimed. max_regression is judged on the ratio of head to base, whose interval is that of server.ratio; limit on
+the value itself, whose interval is the prediction's own. Bytes and counts are exact.
+"""
+
+from __future__ import annotations
+
+import math
+
+from tilewise.hwdb.errors import NotAvailable, OutOfRange, TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.server.gate.metrics import METRICS, Metric
+from tilewise.server.gate.outcome import Outcome
+from tilewise.server.gate.policy import SEVERITIES, Budget
+from tilewise.server.messages.enums import TRUSTS, WALLS
+from tilewise.server.ratio import ratio_of
+from tilewise.server.status import to_status
+from tilewise.server.summary import SHARED
+from tilewise.v1.check_pb2 import (
+    VERDICT_ERROR,
+    VERDICT_FAIL,
+    VERDICT_PASS,
+    VERDICT_UNCERTAIN,
+    Comparison,
+    LayerChange,
+    Verdict,
+)
+
+MOST_LAYERS = 8
+LEAST = 1e-3  # of the step's time: layers that changed less are left out
+ROUNDING = 1e-9  # two ways of adding up the same numbers
+Bounds = tuple[float, float, float]
+
+
+def compare(
+    path: str, workload: str, budget: Budget, gpu: Gpu, base: Outcome | None, head: Outcome | TilewiseError
+) -> Comparison:
+    """The comparison, with its verdict; base None: there is nothing before."""
+    found = Comparison(
+        path=path, gpu=gpu.sku.name, workload=workload, metric=budget.metric, limit=budget.text, message=budget.message,
+        policy_line=budget.line, severity=SEVERITIES.index(budget.severity) + 1,  # type: ignore[arg-type]
+    )  # fmt: skip
+    if isinstance(head, TilewiseError):
+        return _not_evaluated(found, head)
+    if budget.metric not in head.values:
+        return _not_evaluated(found, OutOfRange(head.refusal, reason="OUT_OF_RANGE"))
+    metric = METRICS[budget.metric]
+    if base is not None and budget.metric not in base.values:
+        base = None
+    found.head = head.values[budget.metric]
+    trust = head.trust if base is None else min(head.trust, base.trust)
+    found.trust = TRUSTS[int(trust)]
+    verdicts = [VERDICT_PASS]
+    if base is not None:
+        found.base = base.values[budget.metric]
+        if metric.timed:
+            found.layers.extend(changes(base, head))
+        if bounds := _ratio(metric, found.base, found.head, gpu, base, head):
+            found.ratio_low, found.ratio, found.ratio_high = bounds
+            if budget.max_regression is not None:
+                verdicts.append(_verdict(metric, bounds, 1.0, budget.max_regression))
+    if budget.limit is not None:
+        verdicts.append(_verdict(metric, _bounds(metric, found.head, head), budget.limit, 0.0))
+    found.verdict = max(verdicts)
+    if metric.timed and trust < budget.min_trust:
+        return _not_evaluated(found, _too_little_trust(trust.name.lower(), budget))
+    return found
+
+
+def _not_evaluated(found: Comparison, error: TilewiseError) -> Comparison:
+    found.error.CopyFrom(to_status(error))
+    found.verdict = VERDICT_ERROR
+    return found
+
+
+def _too_little_trust(trust: str, budget: Budget) -> NotAvailable:
+    message = (
+        f"trust {trust} is below the budget's min_trust {budget.min_trust.name.lower()}: `tilewise calibrate run` on that GPU "
+        "raises it, or lower min_trust"
+    )
+    return NotAvailable(message, reason="TRUST_TOO_LOW", field="min_trust")
+
+
+def _verdict(metric: Metric, bounds: Bounds, limit: float, slack: float) -> Verdict:
+    """Whether a value with its bounds keeps a limit that may be missed by a share of `slack`."""
+    low, value, _ = bounds if metric.less else [1 / bound if bound else math.inf for bound in reversed(bounds)]
+    allowed = (limit if metric.less else 1 / limit) * (1 + slack) * (1 + ROUNDING)
+    if value <= allowed:
+        return VERDICT_PASS
+    return VERDICT_FAIL if low > allowed else VERDICT_UNCERTAIN
+
+
+def _ratio(metric: Metric, before: float, after: float, gpu: Gpu, base: Outcome, head: Outcome) -> Bounds | None:
+    """(low, ratio, high) of a metric, after over before; None where there is no ratio."""
+    if not before or not after:
+        return (1.0, 1.0, 1.0) if before == after else None
+    ratio = after / before
+    if not metric.timed:
+        return ratio, ratio, ratio
+    low, time, high = _times(gpu, base, head)
+    if metric.less:
+        return ratio * low / time, ratio, ratio * high / time
+    return ratio * time / high, ratio, ratio * time / low
+
+
+def _times(gpu: Gpu, base: Outcome, head: Outcome) -> Bounds:
+    """(low, ratio, high) of the steps' times: by the operators they share, or of a saved one by half of the variance."""
+    if base.report is not None and head.report is not None:
+        return ratio_of(gpu, base.report, head.report)
+    times = [time for side in (base, head) if (time := side.time)]
+    factor = math.exp(math.sqrt((1 - SHARED) * sum((0.5 * math.log(time.high_s / time.low_s)) ** 2 for time in times)))
+    ratio = head.values["time_s"] / base.values["time_s"]
+    return ratio / factor, ratio, ratio * factor
+
+
+def _bounds(metric: Metric, value: float, head: Outcome) -> Bounds:
+    """(low, value, high) of a metric as its own prediction bounds it."""
+    time = head.time
+    if not metric.timed or time is None:
+        return value, value, value
+    if metric.less:
+        return value * time.low_s / time.time_s, value, value * time.high_s / time.time_s
+    return value * time.time_s / time.high_s, value, value * time.time_s / time.low_s
+
+
+def changes(base: Outcome, head: Outcome) -> list[LayerChange]:
+    """The kinds of layers that changed most, the largest change first."""
+    found = []
+    whole = head.values["time_s"]
+    for name in dict.fromkeys((*head.layers, *base.layers)):
+        before, was = base.layers.get(name, (0.0, None))
+        after, wall = head.layers.get(name, (0.0, was))
+        if wall is not None and abs(after - before) > LEAST * whole:
+            found.append(LayerChange(name=name, base_s=before, head_s=after, wall=WALLS[int(wall)]))
+    return sorted(found, key=lambda change: -abs(change.head_s - change.base_s))[:MOST_LAYERS]

@@ -1,0 +1,166 @@
+"""What the rules say of one changed configuration: of its shape, its steps, and the budgets it broke."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from google.rpc.code_pb2 import INVALID_ARGUMENT
+
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.server.advise.subject import FIELDS
+from tilewise.server.gate.change import Change
+from tilewise.server.gate.cure import Cures
+from tilewise.server.gate.outcome import Outcome
+from tilewise.server.gate.policy import Policy
+from tilewise.server.gate.rules import rules
+from tilewise.server.gate.words import told
+from tilewise.server.messages.enums import number
+from tilewise.server.workload import Workload
+from tilewise.v1.check_pb2 import (
+    SEVERITY_INFO,
+    VERDICT_ERROR,
+    VERDICT_PASS,
+    VERDICT_UNCERTAIN,
+    Comparison,
+    Finding,
+    Severity,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A GPU and a workload under which a change is judged; before: the workload as it was for the base."""
+
+    gpu: Gpu
+    name: str
+    workload: Workload
+    before: Workload
+
+    def outcomes(self, change: Change) -> tuple[Outcome | TilewiseError | None, Outcome | TilewiseError]:
+        """(before, after); before None where the file is new."""
+        after = change.head.outcome(self.gpu, self.workload)
+        if change.base is not None:
+            return change.base.outcome(self.gpu, self.before), after
+        return change.predictions.get((self.gpu.sku.name, self.before)), after
+
+
+@dataclass(frozen=True, slots=True)
+class Inspector:
+    """Finds; of a rule that the policy turned off nothing."""
+
+    policy: Policy
+    cures: Cures
+
+    def inspect(self, change: Change, asked: Sequence[Asked], comparisons: Sequence[Comparison]) -> list[Finding]:
+        """Everything about one changed configuration."""
+        by_name = {(each.gpu.sku.name, each.name): each for each in asked}
+        found = [
+            *self._budgets(change, comparisons, by_name),
+            *self._base(change, asked),
+            *self._shape(change, asked),
+            *self._steps(change, asked),
+        ]
+        return [finding for finding in found if finding.severity]
+
+    def _budgets(
+        self, change: Change, comparisons: Sequence[Comparison], asked: Mapping[tuple[str, str], Asked]
+    ) -> Iterator[Finding]:
+        """One finding for every budget that is broken, cannot be told, or was not evaluated."""
+        yield from self._not_evaluated(change, comparisons)
+        for each in comparisons:
+            if each.verdict in (VERDICT_PASS, VERDICT_ERROR):
+                continue
+            size, fix = self._cure(change, asked[each.gpu, each.workload], tuple(change.changed_sizes))
+            code = "TW101" if each.limit.startswith("max_regression") else "TW102"
+            severity: Severity | None = each.severity
+            if each.verdict == VERDICT_UNCERTAIN:
+                code, severity = "TW103", None
+            yield self._finding(code, change, told(each), size, fix, severity)
+
+    def _not_evaluated(self, change: Change, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+        """One finding for every reason, at the severity of the strictest budget that it leaves without a number."""
+        worst: dict[tuple[str, str, str], Severity] = {}
+        for each in comparisons:
+            if each.verdict == VERDICT_ERROR:
+                config_at_fault = each.error.code == INVALID_ARGUMENT
+                key = (each.error.message, *(("", "") if config_at_fault else (each.workload, each.gpu)))
+                worst[key] = max(each.severity, worst.get(key, each.severity))
+        for (message, workload, gpu), severity in worst.items():
+            where = f"{workload} on {gpu}: " if gpu else ""
+            yield self._finding("TW104", change, where + message, severity=severity)
+
+    def _base(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
+        befores = [each.outcomes(change)[0] for each in asked]
+        reasons = [why for before in befores if (why := _missing(before))]
+        if reasons:
+            yield self._finding("TW105", change, f"before the change there is nothing to compare with: {reasons[0]}")
+
+    def _shape(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
+        """Sizes that fit no tile, under the largest tensor parallelism in use; told only where a change does not touch them."""
+        widest = max(asked, key=lambda each: each.workload.tensor_parallel)
+        sizes = change.sizes[1]
+        for rule in rules().values():
+            parts = widest.workload.tensor_parallel if rule.split else 1
+            size = sizes.get(rule.field, 0)
+            if not rule.multiple or not size % (rule.multiple * parts):
+                continue
+            on_each = f" on each of {parts} GPUs" if parts > 1 else ""
+            message = f"{rule.field} {size} is no multiple of {rule.multiple}{on_each}"
+            _, fix = self._cure(change, widest, (rule.field,))
+            old_or_free = not fix or not change.touches(rule.field)
+            severity = SEVERITY_INFO if old_or_free and rule.code not in self.policy.severities else None
+            yield self._finding(rule.code, change, message, rule.field, fix, severity)
+
+    def _steps(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
+        """Steps that fitted and no longer do, and steps of which tiles waste more."""
+        for each in asked:
+            before, after = each.outcomes(change)
+            if not isinstance(before, Outcome) or not isinstance(after, Outcome):
+                continue
+            where = f"{each.name} on {each.gpu.sku.name}"
+            if before.fits and not after.fits:
+                total, room = after.values["memory_bytes"] / 2**30, each.gpu.sku.memory_bytes / 2**30
+                message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU has {room:.1f}"
+                yield self._finding("TW020", change, message)
+            wasted, was = (side.values.get("tile_waste", 0.0) for side in (after, before))
+            grown = wasted - (was if before.time else wasted)
+            if grown > rules()["TW021"].growth:
+                message = f"{where} loses {wasted:.1%} of the step to tiles, {grown:.1%} more than before"
+                yield self._finding("TW021", change, message)
+
+    def _cure(self, change: Change, asked: Asked, fields: tuple[str, ...]) -> tuple[str, str]:
+        chosen = tuple(field for field in fields if field in FIELDS)
+        return self.cures.of(change.head.text, asked.gpu, asked.workload, chosen) if chosen else ("", "")
+
+    def _finding(
+        self,
+        code: str,
+        change: Change,
+        message: str,
+        field: str = "",
+        fix: str = "",
+        severity: Severity | None = None,
+    ) -> Finding:
+        """A finding at the key that states `field`, or else at the first key that changed; severity None: the rule's own."""
+        key, place = change.place(field, rules()[code].follows)
+        found = Finding(code=code, path=change.path, field=key, message=message, fix=fix)
+        found.severity = rated(code, self.policy) if severity is None else severity
+        if place is not None:
+            found.line, found.column = place
+        return found
+
+
+def _missing(before: Outcome | TilewiseError | None) -> str:
+    """Why the base has no time; "" where it has one, or where there is no base."""
+    if isinstance(before, TilewiseError):
+        return before.message
+    return before.refusal if before is not None else ""
+
+
+def rated(code: str, policy: Policy) -> Severity:
+    """The severity of a rule under a policy; unspecified where it is off."""
+    word = policy.severities.get(code, rules()[code].severity)
+    found: Severity = number(Severity, "" if word == "off" else word)
+    return found

@@ -1,0 +1,24 @@
+"""What a budget may limit, and how sure it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """unit: of server.gate.units; less: whether less is better; timed: errs as the step's time (or its reciprocal) does."""
+
+    unit: str
+    less: bool = True
+    timed: bool = False
+
+
+METRICS: dict[str, Metric] = {
+    "time_s": Metric("s", timed=True),
+    "tokens_per_s": Metric("tokens/s", less=False, timed=True),
+    "mfu": Metric("share", less=False, timed=True),
+    "memory_bytes": Metric("bytes"),
+    "parameter_count": Metric("count"),
+    "tile_waste": Metric("share"),
+}

@@ -1,0 +1,98 @@
+"""What one side of a change costs on one GPU under one workload: predicted now, or saved earlier."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.times import Trust, Wall
+from tilewise.server.architecture import Architecture, read_with
+from tilewise.server.messages.enums import TRUSTS, WALLS
+from tilewise.server.predict import predict
+from tilewise.server.report import Interval, Report
+from tilewise.server.workload import Workload
+from tilewise.v1.check_pb2 import SavedPrediction
+
+_TRUST = {number: Trust(code) for code, number in TRUSTS.items()}
+_WALL = {number: Wall(code) for code, number in WALLS.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """values: by metric (server.gate.metrics), those that need a time missing where the step has none, for `refusal`
+
+    layers: seconds and wall by kind of layer; report: None of a saved prediction
+    """
+
+    values: Mapping[str, float]
+    time: Interval | None
+    trust: Trust
+    layers: Mapping[str, tuple[float, Wall]]
+    report: Report | None = None
+    fits: bool = True
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One text of a configuration. Predictions are kept: budgets ask for the same ones."""
+
+    text: str
+    path: str
+    _known: dict[tuple[str, Workload], Outcome | TilewiseError] = field(default_factory=dict)
+    _read: list[Architecture] = field(default_factory=list)
+
+    @property
+    def architecture(self) -> Architecture:
+        """Raises InvalidInput and TooLarge."""
+        if not self._read:
+            self._read.append(read_with(self.text, {}, self.path))
+        return self._read[0]
+
+    def outcome(self, gpu: Gpu, workload: Workload) -> Outcome | TilewiseError:
+        """What it costs, or why that cannot be said."""
+        key = gpu.sku.name, workload
+        if key not in self._known:
+            try:
+                self._known[key] = predicted(predict(gpu, self.architecture, workload, detailed=False))
+            except TilewiseError as error:
+                self._known[key] = error
+        return self._known[key]
+
+
+def predicted(report: Report) -> Outcome:
+    """What a report says."""
+    step = report.step
+    values = {"memory_bytes": float(report.memory.total_bytes), "parameter_count": float(report.parameters.total)}
+    if step.time is not None:
+        values |= {
+            "time_s": step.time.time_s,
+            "tokens_per_s": step.tokens_per_s or 0.0,
+            "mfu": step.mfu or 0.0,
+            "tile_waste": (step.padding_s + step.wave_s + step.alignment_s) / step.time.time_s,
+        }
+    layers = {layer.name: (sum(layer.walls), layer.wall) for layer in report.layers}
+    return Outcome(
+        values=values, time=step.time, trust=step.trust, layers=layers, report=report, fits=report.fits,
+        refusal=step.refusal,
+    )  # fmt: skip
+
+
+def saved(message: SavedPrediction) -> Outcome:
+    """What an earlier prediction said."""
+    step, time = message.step, message.step.prediction
+    values = {
+        "time_s": time.time_s,
+        "tokens_per_s": step.tokens_per_s,
+        "mfu": step.mfu,
+        "memory_bytes": float(message.memory_bytes),
+        "parameter_count": float(message.parameter_count),
+        "tile_waste": (step.padding_s + step.wave_s + step.alignment_s) / time.time_s,
+    }
+    layers = {
+        layer.name: (sum(wall.time_s for wall in layer.walls), _WALL[layer.prediction.wall]) for layer in message.layers
+    }
+    interval = Interval(time.time_s, time.time_low_s, time.time_high_s)
+    return Outcome(values=values, time=interval, trust=_TRUST[time.trust], layers=layers)

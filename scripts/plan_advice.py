@@ -133,12 +133,12 @@ def neighbours(gpu: Gpu, name: str, config: dict[str, Any], work: Workload, numb
 
 
 def off_grid(subject: Subject, shapes: Changes, rng: np.random.Generator) -> Changes:
-    """The shapes, and twice again with feed-forward width and vocabulary moved off their grid."""
+    """The shapes, and three times again with feed-forward width and vocabulary moved off their grid."""
     total = len(shapes["intermediate_size"])
     moved = {"intermediate_size": 64, "vocab_size": 128}
     whole = {"vocab_size": np.full(total, subject.sizes["vocab_size"]), **shapes}
     return {
-        field: np.concatenate([values, *(values + rng.integers(0, moved.get(field, 1), total) for _ in range(2))])
+        field: np.concatenate([values, *(values + rng.integers(0, moved.get(field, 1), total) for _ in range(3))])
         for field, values in whole.items()
     }
 

@@ -22,6 +22,8 @@ def sweep_text(request: SweepRequest, answer: SweepResponse, show: str) -> str:
         sections.append(f"{sweep_title(request)}, on {gpu}")
         if len(fields) == 2:
             sections.append(grid(fields, points, show))
+            if not all(point.fits for point in points if point.HasField("prediction")):
+                sections.append("(in brackets: what does not fit into the GPU's memory)")
         else:
             kept = listed(points, steep)
             sections.append(point_table(fields[0], kept))
@@ -60,7 +62,7 @@ def point_row(point: SweepPoint) -> tuple[str, ...]:
     if not point.HasField("prediction"):
         return value, "refused", "-", "-", "-", "-"
     time = point.prediction
-    size, room = parameters(point.parameter_count), gib(point.memory_bytes)
+    size, room = parameters(point.parameter_count), gib(point.memory_bytes) + ("" if point.fits else ", too much")
     rate, mfu = significant(point.tokens_per_s), percent(point.mfu)
     return value, interval(time.time_low_s, time.time_s, time.time_high_s), rate, mfu, size, room
 
@@ -77,7 +79,8 @@ def grid(fields: Sequence[str], points: Sequence[SweepPoint], show: str) -> str:
 def figure(point: SweepPoint, show: str) -> str:
     if not point.HasField("prediction"):
         return "-"
-    return percent(point.mfu) if show == "mfu" else seconds(point.prediction.time_s)
+    text = percent(point.mfu) if show == "mfu" else seconds(point.prediction.time_s)
+    return text if point.fits else f"({text})"
 
 
 def cliff_table(steep: Sequence[Cliff]) -> str:

@@ -36,7 +36,7 @@ def hint(fields: list[str], point: SweepPoint) -> str:
         f"{where}, {point.gpu}",
         f"{interval(time.time_low_s, time.time_s, time.time_high_s)} a step, bound by {wall(time.wall)}",
         f"{significant(point.tokens_per_s)} tokens/s, MFU {percent(point.mfu)}",
-        f"{parameters(point.parameter_count)} parameters, {gib(point.memory_bytes)}",
+        f"{parameters(point.parameter_count)} parameters, {gib(point.memory_bytes)}{'' if point.fits else ': does not fit'}",
     ])  # fmt: skip
 
 

@@ -77,8 +77,11 @@ def _line(panel: Any, points: Sequence[SweepPoint], places: Sequence[int], gpu: 
     low, high = ([_bound(p, show, bound) for p in points] for bound in ("time_low_s", "time_high_s"))
     panel.fill_between(values, low, high, color=colour, alpha=0.13, linewidth=0)
     if len(points) <= MARKED:
-        for value, height, place in zip(values, heights, places, strict=True):
-            panel.scatter([value], [height], s=14, color=colour, gid=f"point-{place}", zorder=3)
+        for point, value, height, place in zip(points, values, heights, places, strict=True):
+            face = colour if point.fits else "white"  # hollow: it does not fit into the GPU's memory
+            panel.scatter([value], [height], s=18, edgecolor=colour, facecolor=face, gid=f"point-{place}", zorder=3)
+    if not all(point.fits for point in points):
+        panel.scatter([], [], s=18, edgecolor=colour, facecolor="white", label=f"{gpu}: does not fit into its memory")
 
 
 def _scales(panel: Any, points: Sequence[SweepPoint], show: str) -> None:

@@ -82,6 +82,7 @@ def point_messages(found: Pass, points: list[tuple[int, ...]]) -> Iterator[advic
             point.error.CopyFrom(to_status(OutOfRange(table.refusals[refusal], reason="OUT_OF_RANGE")))
         else:
             point.mfu, point.tokens_per_s = mfu, rate
+            point.fits = memory <= found.gpu.sku.memory_bytes
         yield point
 
 

@@ -8,8 +8,9 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))
 
 
-def test_the_advice_page_shows_what_was_measured_and_published() -> None:
-    page = (ROOT / "docs" / "advice.md").read_text(encoding="utf-8")
+def test_the_advice_page_and_the_readme_show_what_was_measured_and_published() -> None:
     script = import_module("update_advice")
-    assert all(f"<!-- {name}:begin -->" in page for name in script.blocks())
-    assert script.updated(page) == page, "run python scripts/update_advice.py"
+    texts = [page.read_text(encoding="utf-8") for page in script.PAGES]
+    assert all(any(f"<!-- {name}:begin -->" in text for text in texts) for name in script.blocks())
+    for text in texts:
+        assert script.updated(text) == text, "run python scripts/update_advice.py"

@@ -90,7 +90,7 @@ class SweepResponse(_message.Message):
     def __init__(self, progress: _Optional[_Union[_prediction_pb2.Progress, _Mapping]] = ..., points: _Optional[_Iterable[_Union[SweepPoint, _Mapping]]] = ..., cliffs: _Optional[_Iterable[_Union[Cliff, _Mapping]]] = ..., database_version: _Optional[str] = ...) -> None: ...
 
 class SweepPoint(_message.Message):
-    __slots__ = ("values", "gpu", "prediction", "mfu", "tokens_per_s", "parameter_count", "memory_bytes", "error")
+    __slots__ = ("values", "gpu", "prediction", "mfu", "tokens_per_s", "parameter_count", "memory_bytes", "error", "fits")
     VALUES_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
@@ -99,6 +99,7 @@ class SweepPoint(_message.Message):
     PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    FITS_FIELD_NUMBER: _ClassVar[int]
     values: _containers.RepeatedScalarFieldContainer[int]
     gpu: str
     prediction: _prediction_pb2.Prediction
@@ -107,7 +108,8 @@ class SweepPoint(_message.Message):
     parameter_count: int
     memory_bytes: int
     error: _status_pb2.Status
-    def __init__(self, values: _Optional[_Iterable[int]] = ..., gpu: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., mfu: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., parameter_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ...) -> None: ...
+    fits: bool
+    def __init__(self, values: _Optional[_Iterable[int]] = ..., gpu: _Optional[str] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., mfu: _Optional[float] = ..., tokens_per_s: _Optional[float] = ..., parameter_count: _Optional[int] = ..., memory_bytes: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., fits: bool = ...) -> None: ...
 
 class Cliff(_message.Message):
     __slots__ = ("field", "gpu", "good_value", "bad_value", "time_ratio", "cause", "message")

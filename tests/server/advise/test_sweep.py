@@ -90,3 +90,8 @@ def test_too_many_points_are_refused_before_any_is_made() -> None:
 def test_a_field_that_no_model_has_is_refused_for_every_point() -> None:
     answer = swept(Axis(field="windows", values=[1, 2]))
     assert all("windows" in point.error.message for point in answer.points) and len(answer.points) == 2
+
+
+def test_a_point_that_does_not_fit_into_the_gpu_says_so() -> None:
+    answer = swept(Axis(field="batch", values=[1, 100_000]), workload=DECODE)
+    assert [point.fits for point in answer.points] == [True, False]

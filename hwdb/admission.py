@@ -110,16 +110,16 @@ def _once(calibration: Calibration, family: str, columns: Measurements, path: st
 
 
 def _noise(calibration: Calibration, family: str, columns: Measurements, path: str) -> Iterator[Finding]:
+    summary = calibration.card["families"][family]
     spread = columns["spread"].astype(float)[columns["state"] == "burst"]
     spread = spread[np.isfinite(spread)]
-    if spread.size:
+    if spread.size and summary["windows"]:  # launches, transfers and collectives have none: the host's noise is theirs
         middle, high = float(np.median(spread)), float(np.quantile(spread, 0.9))
         if middle > NOISE_MEDIAN_MAX or high > NOISE_P90_MAX:
             allowed = f"allowed are {NOISE_MEDIAN_MAX:.1%} and {NOISE_P90_MAX:.0%}"
             yield Finding(
                 "TOO_NOISY", f"{family} spreads by {middle:.1%} (median), {high:.1%} (p90); {allowed}", path=path
             )
-    summary = calibration.card["families"][family]
     windows = max(1, summary["windows"] + summary["discarded_windows"])
     if summary["discarded_windows"] > DISCARDED_SHARE_MAX * windows:
         share = summary["discarded_windows"] / windows

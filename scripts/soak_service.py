@@ -37,12 +37,12 @@ class Client(threading.Thread):
     def __init__(self, port: int, stop: threading.Event, seed: int) -> None:
         super().__init__(daemon=True)
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
-        self._stop, self._random, self._fuzz = stop, random.Random(seed), Fuzz(seed)
+        self._told, self._random, self._fuzz = stop, random.Random(seed), Fuzz(seed)
         self.codes: Counter[str] = Counter()
 
     def run(self) -> None:
         kinds = [self.known, self.new, self.detailed, self.batch, self.gpus, self.nonsense, self.cancelled]
-        while not self._stop.is_set():
+        while not self._told.is_set():
             try:
                 self._random.choices(kinds, (40, 20, 10, 2, 10, 15, 3))[0]()
                 self.codes["OK"] += 1

@@ -38,6 +38,7 @@ NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
 DISTINCT = 256  # rows from which on it pays to look for equal ones
 CHUNK = 16384  # rows at a time: the working set stays in L2
+ENCODED = tuple(code for code in Precision if code not in (Precision.BF16, Precision.FP8_BLOCK))  # a flag each, append only
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +122,7 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
         np.minimum(p.m / np.float32(64), 4), (choice.tile_n * choice.tile_m > 128 * 256 - 1).astype(np.float32),
     ]  # fmt: skip
     columns += [(p.layout == layout).astype(np.float32) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
-    columns += [(p.precision == code).astype(np.float32) for code in Precision if code != Precision.BF16]
+    columns += [(p.precision == code).astype(np.float32) for code in ENCODED]
     columns += [(choice.algorithm == code).astype(np.float32) for code in (66, 23, 24, 13, 11)]
     return np.asarray(np.stack(columns, 1), np.float32)
 

@@ -121,13 +121,16 @@ class Regression:
         return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]))
 
 
-def fit(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit: float = 1.5) -> Regression:
+def fit(
+    rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int = 4, limit: float = 1.5, folds: Ints | None = None
+) -> Regression:
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
-    `limit` bounds |log residual|. Held-out shapes are not the caller's to hand in: they judge the result.
+    `limit` bounds |log residual|. `folds`: which of FOLDS each row is judged in, for rows that share a shape; unset: by lot.
+    Held-out shapes are not the caller's to hand in: they judge the result.
     """
     target = np.log(measured_s / rows.base_s)
-    fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS
+    fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS if folds is None else folds
     guess = np.zeros(len(target))
     for one in range(FOLDS):
         apart = fold == one

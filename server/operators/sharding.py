@@ -11,7 +11,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
 from tilewise.server.workload import Workload
 
-BLOCKS = {"fp8_block128": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
+BLOCKS = {"fp8_block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 

@@ -92,7 +92,7 @@ def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:
     arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
     plain = {key: value for key, value in model.items() if key not in arrays}
     if arrays:
-        np.savez_compressed(folder / "models" / f"{name}.npz", **arrays)
+        np.savez_compressed(folder / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
     if plain:
         (folder / "models" / f"{name}.json").write_bytes(canonical(plain))
 

@@ -11,7 +11,7 @@ from tilewise.hwdb.store import Store
 
 
 class ServedDatabase(Database):
-    """Reads both; where the store has an active calibration for a SKU, that one answers."""
+    """Reads both; where the store has an active calibration for a SKU, that one answers (but see `active`)."""
 
     def __init__(self, folder: Path, store: Store) -> None:
         super().__init__(folder)
@@ -28,7 +28,11 @@ class ServedDatabase(Database):
         return tuple(sorted({*super().calibrations(sku), *self.store.ids(sku)}))
 
     def active(self, sku: str) -> str | None:
-        return self.store.active(self.sku(sku).name) or super().active(sku)
+        """The store's, unless that is of lower trust than the packaged one: a published one retires before a measured one."""
+        kept, packaged = self.store.active(self.sku(sku).name), super().active(sku)
+        if kept and packaged and self.trust(sku, kept) < self.trust(sku, packaged):
+            return packaged
+        return kept or packaged
 
     def _open(self, sku: str, id: str) -> Calibration:
         return self.store.open(sku, id) if id in self.store.ids(sku) else super()._open(sku, id)

@@ -163,5 +163,3 @@ def mark(sku: str, shape: str) -> int:
 def _sample() -> dict[str, NDArray[np.uint32]]:
     with np.load(str(files("tilewise.calibration.published") / "sample.npz")) as archive:
         return {name: archive[name] for name in archive.files}
-
-

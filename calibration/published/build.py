@@ -66,12 +66,22 @@ class Builder:
         for family, (module, model_name) in LEARNED.items():
             fitted, apart = self._learned(family, sku)
             if fitted:
-                models[model_name] = {**fitted, "sibling": sibling}
+                models[model_name] = {**fitted, "sibling": sibling, "unsure": self._unsure(family, sku.name)}
                 errors += judged(module, model_name, models[model_name], apart, sku)
             elif sibling and family != "gemm":
-                models[model_name] = {"law": f"published.{model_name}", "sibling": sibling, "software": [], "together": []}
+                models[model_name] = {
+                    "law": f"published.{model_name}",
+                    "sibling": sibling,
+                    "software": [],
+                    "together": [],
+                }
         models |= self._plain(sku, sibling)
         return models, errors
+
+    def _unsure(self, family: str, name: str) -> float:
+        """Log by which most rows' true SKU may differ from this one: of an architecture whose boards a source does not tell."""
+        differ = np.concatenate([one.differ for one in self.rows(name) if one.family == family])
+        return float(np.median(differ)) if len(differ) else 0.0
 
     def _learned(self, family: str, sku: Sku) -> tuple[dict[str, Any], Points | None]:
         """The model of a family, fitted together with siblings, and this SKU's points that were kept apart."""
@@ -181,5 +191,3 @@ def _note(model: Mapping[str, Any]) -> str:
     together = [name for name in model.get("together", ())]
     shared = f"; fitted together with {', '.join(together)}" if len(together) > 1 else ""
     return f"{'; '.join(names) if names else 'no software of its own'}{shared}{sibling}"
-
-

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from tilewise.calibration.published.rows import Column, Rows
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels.collective import OPERATIONS
+from tilewise.hwdb.kernels.published.grouped_gemm import fused
 from tilewise.hwdb.kernels.published.residual import Points
 from tilewise.hwdb.kernels.published.software import facts, label
 from tilewise.hwdb.precision import NAMES
-from tilewise.hwdb.table import OP_CODES, Kind, Label, OperatorTable, Phase, table_from_columns
+from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 PHASES = {"fwd_context": Phase.FORWARD, "fwd": Phase.FORWARD, "bwd": Phase.BACKWARD, "decode": Phase.DECODE}
 COLLECTIVES = {"alltoall": "all_to_all", "p2p": "send_recv"}
-TUNED = "aiter tuned, best kernel"  # of whichever backend: the tuner's choice, so one software
 
 
 def points(family: str, found: Mapping[str, Sequence[Rows]]) -> Points | None:
@@ -44,28 +44,27 @@ def points(family: str, found: Mapping[str, Sequence[Rows]]) -> Points | None:
 def _table(parts: Sequence[Mapping[str, NDArray[Any]]]) -> OperatorTable:
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     length = len(columns["kind"])
-    return table_from_columns([Label(name="point", layer="", part="")], length, length, {**columns, "shape": np.arange(length)})
+    return table_from_columns(
+        [Label(name="point", layer="", part="")], length, length, {**columns, "shape": np.arange(length)}
+    )
 
 
 def _format(column: Column) -> list[str]:
     return [FORMATS.get(word, word) for word in column.astype(str).tolist()]
 
 
-def engine(text: str) -> str:
-    """The software of a row; of aiter's tuner whichever backend won."""
-    return TUNED if text.startswith(TUNED) else text
-
-
 def _gemm(rows: Rows) -> tuple[Column, dict[str, Column]]:
     formats = _format(rows.text("dtype"))
-    software = np.array([label(engine(s), f) for s, f in zip(rows.text("software").tolist(), formats, strict=True)])
+    software = np.array([label(s, f) for s, f in zip(rows.text("software").tolist(), formats, strict=True)])
     m, n, k, groups = (rows.number(name, 1.0) for name in ("m", "n", "k", "batch"))
     return software, {"kind": _kind(rows, Kind.GEMM), "m": m, "n": n, "k": k, "groups": groups}
 
 
 def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
     phase = [PHASES[word] for word in rows.text("phase").tolist()]
-    words = zip(phase, rows.text("impl").tolist(), _format(rows.text("dtype")), _format(rows.text("kv_dtype")), strict=True)
+    words = zip(
+        phase, rows.text("impl").tolist(), _format(rows.text("dtype")), _format(rows.text("kv_dtype")), strict=True
+    )
     software = np.array([f"{one.name.lower()} {label(s, a, b)}" for one, s, a, b in words])
     sizes = {name: rows.number(name) for name in ("batch", "kv_heads", "head_dim", "seq_q", "seq_kv")}
     causal = rows.number("causal", 1.0)
@@ -78,27 +77,7 @@ def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
 def _moe(rows: Rows) -> tuple[Column, dict[str, Column]]:
     formats = _format(rows.text("dtype"))
     software = np.array([label(s, f) for s, f in zip(rows.text("impl").tolist(), formats, strict=True)])
-    number = rows.number
-    return software, {
-        "kind": _kind(rows, Kind.GROUPED_GEMM),
-        **fused(number("num_tokens"), number("hidden"), number("moe_inter"), number("topk"), number("num_experts"),
-                number("moe_tp", 1.0), number("moe_ep", 1.0), skews(rows.text("distribution").tolist())),
-    }  # fmt: skip
-
-
-def skews(words: Sequence[str]) -> Column:
-    """The exponent of "power_law_1.2"; 0 of "balanced"."""
-    return np.array([float(word.rpartition("_")[2]) if word.startswith("power_law") else 0.0 for word in words])
-
-
-def fused(
-    tokens: Column, hidden: Column, width: Column, top_k: Column, experts: Column, tp: Column, ep: Column, skew: Column
-) -> dict[str, Column]:
-    """Columns of a fused layer of experts on one of ep x tp ranks (hwdb/kernels/published/grouped_gemm.py)."""
-    return {
-        "op": np.full(len(tokens), OP_CODES["fused_moe"]), "batch": tokens, "k": hidden, "n": width / tp,
-        "m": tokens * top_k / ep, "groups": experts / ep, "heads": top_k, "kv_heads": experts, "skew": skew,
-    }  # fmt: skip
+    return software, {"kind": _kind(rows, Kind.GROUPED_GEMM), **fused(rows.number, rows.text("distribution").tolist())}
 
 
 def _kind(rows: Rows, kind: Kind) -> Column:
@@ -129,6 +108,11 @@ def collectives(rows: Rows) -> tuple[Column, Column, Column, Column]:
     share = np.where(code == 0, 2.0, 1.0) * (ranks - 1) / np.maximum(ranks, 1)
     time_s = rows.number("time_us") * 1e-6
     time_s = np.where(np.isnan(time_s), share * size / (1e9 * rows.number("busbw_gbps")), time_s)
-    library = np.array([("nccl" in word.lower() or "rccl" in word.lower()) and "custom" not in word for word in rows.text("impl").tolist()])
+    library = np.array(
+        [
+            ("nccl" in word.lower() or "rccl" in word.lower()) and "custom" not in word
+            for word in rows.text("impl").tolist()
+        ]
+    )
     use = library & (code >= 0) & (ranks <= 8) & (ranks >= 2) & np.isfinite(time_s) & (time_s > 0) & (size >= 256)
     return code[use], ranks[use], size[use], time_s[use]

@@ -14,6 +14,7 @@ import click
 # name: (where the click command is, what `tilewise --help` says about it)
 COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("tilewise.client.cli.predict:predict", "Time, walls, MFU and memory of one step of a model."),
+    "rank": ("tilewise.client.cli.rank:rank", "One model on many GPUs: which is fastest, in which precision."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (

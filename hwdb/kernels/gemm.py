@@ -38,7 +38,8 @@ NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
 DISTINCT = 256  # rows from which on it pays to look for equal ones
 CHUNK = 16384  # rows at a time: the working set stays in L2
-ENCODED = tuple(code for code in Precision if code not in (Precision.BF16, Precision.FP8_BLOCK))  # a flag each, append only
+NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow with formats that are added
+ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
 
 
 @dataclass(frozen=True, slots=True)

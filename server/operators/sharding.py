@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
 from tilewise.server.workload import Workload
 
@@ -34,12 +36,47 @@ class BlockCheck:
 def check(arch: Architecture, workload: Workload) -> None:
     """Raise InvalidInput where heads, widths or vocabulary cannot be split over the workload's tensor_parallel."""
     tp = workload.tensor_parallel
-    if tp == 1:
-        return
-    for name, size in _divisible(arch):
+    for name, size in _divisible(arch) if tp > 1 else ():
         if np.any(np.asarray(size) % tp):
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % tp > 0)])
             raise _refusal(name, value, tp)
+    _check_blocks(arch, workload)
+
+
+def _check_blocks(arch: Architecture, workload: Workload) -> None:
+    """Raise InvalidInput where a rank's share of a matrix is no whole number of the format's scale blocks.
+
+    Scales run along the contraction: a linear's inputs, in training its outputs too (the input gradient contracts over
+    them). In fp8_block the weight's scales stand for squares, so both sides count always.
+    """
+    block, tp = FORMATS[workload.format].block, workload.tensor_parallel
+    if block == 1:
+        return
+    both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
+    for linear in _linears(arch):
+        sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
+        for size, split in sides:
+            share = np.asarray(size) / (tp if linear.split == split else 1)
+            if np.any(share % block):
+                raise _ragged(linear, np.asarray(size), share, workload, linear.split == split)
+
+
+def _ragged(linear: Linear, size: Ints, share: Floats, workload: Workload, sharded: bool) -> InvalidInput:
+    worst = int(np.argmax(share.reshape(-1) % FORMATS[workload.format].block > 0))
+    width, each = int(size.reshape(-1)[worst]), float(share.reshape(-1)[worst])
+    name, block = workload.format.name.lower(), FORMATS[workload.format].block
+    valid = block_check(linear.name, width, 1, block).valid if sharded else ()
+    nearest = (max(int(each) // block, 1) * block, (int(each) // block + 1) * block)
+    help_ = (
+        f"tensor_parallel {', '.join(map(str, valid))} leaves whole blocks"
+        if valid
+        else f"{nearest[0]} and {nearest[1]} are; or another precision"
+    )
+    message = (
+        f"{linear.name}: {each:g} of {width} on each rank is no multiple of the {block} values that share a scale in {name}; "
+        f"{help_}"
+    )
+    return InvalidInput(message, reason="QUANTISATION_BLOCK", field="workload.precision", block=block, size=width)
 
 
 def _refusal(name: str, value: int, tp: int) -> InvalidInput:
@@ -108,13 +145,18 @@ def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
 
 
 def _sharded(arch: Architecture) -> Iterator[Linear]:
+    return (linear for linear in _linears(arch) if linear.split != Split.NONE)
+
+
+def _linears(arch: Architecture) -> Iterator[Linear]:
+    """Every matrix that a narrow format quantises: those of mixers and feed-forward layers, not router and head."""
     for stack in arch.stacks:
         for block in stack.blocks:
             for mixer in block.mixers:
-                yield from (p for p in mixer.projections if p.split != Split.NONE)
+                yield from mixer.projections
             layer = block.feed_forward
             if isinstance(layer, Experts):
-                yield from (p for p in layer.expert if p.split != Split.NONE)
+                yield from layer.expert
                 layer = layer.shared
             if isinstance(layer, Mlp):
-                yield from (p for p in layer.projections if p.split != Split.NONE)
+                yield from layer.projections

@@ -10,7 +10,7 @@ import numpy as np
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import State
-from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules
+from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules, software
 from tilewise.server.validate.asked import Answers, Asked, answers
 from tilewise.server.validate.outcome import Outcome, Quantity
 from tilewise.server.validate.sheet import Sheet, Words, formats, read
@@ -49,6 +49,7 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     Raises InvalidInput: UNKNOWN_TABLE, BAD_TABLE, CONFIG_MISSING.
     """
     sheet = read(text, name)
+    sheet = replace(sheet, library=software.codes(sheet, gpu))
     found = rules.reasons(sheet, gpu, database or Database.packaged())
     rules.explain(
         found, np.full(len(sheet), "skip" in formats()[sheet.format]), formats()[sheet.format].get("skip", "")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from typing import Any
+
 import numpy as np
 
 from tilewise.hwdb.kernels import regression
 from tilewise.hwdb.kernels.published.residual import Work
-from tilewise.hwdb.table import Floats, Ints
-from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.hwdb.table import Floats, Ints, OperatorTable
+from tilewise.hwdb.times import Times, Wall, merge
 
 
 def times(
     answer: regression.Answer, widened: Floats, work: Work, floor_s: Floats, trust: Ints, software: Ints,
-    names: tuple[str, ...],
+    model: Mapping[str, Any],
 ) -> Times:  # fmt: skip
-    """widened: what is added to the half-width of log(time); software: names whose software each row holds for."""
+    """Times that hold for the `software` of each row, by its place in the model's list.
+
+    widened: what is added to the half-width of log(time); the model's `unsure` is added to every row's
+    """
+    widened = widened + float(model.get("unsure", 0.0))
+    names = tuple(str(one["name"]) for one in model["software"])
     octaves = np.nan_to_num(answer.distance, nan=np.inf)
     far = octaves > regression.OCTAVES_MAX
     blank = np.where(far, np.nan, 1.0)
@@ -32,5 +40,15 @@ def times(
     )  # fmt: skip
 
 
-REFUSAL = f"OUT_OF_RANGE: more than {regression.OCTAVES_MAX} octaves from every shape that was published for this software"
-PUBLISHED = int(Trust.PUBLISHED)
+REFUSAL = (
+    f"OUT_OF_RANGE: more than {regression.OCTAVES_MAX} octaves from every shape that was published for this software"
+)
+
+
+def or_else(table: OperatorTable, times: Times, other: Callable[[OperatorTable], Times]) -> Times:
+    """`times`, but `other` where a row is refused that named no software: somebody's kernel will run it."""
+    rows = np.flatnonzero(times.refused & (table.library == 0))
+    if not len(rows):
+        return times
+    rest = np.setdiff1d(np.arange(len(table)), rows)
+    return merge(len(table), [(rest, times.select(rest)), (rows, other(table.select(rows)))])

@@ -73,7 +73,8 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
     if len(other):
         parts.append((other, transfer.predict(table.select(other), str(model["sibling"]), sku, state)))
-    return merge(len(table), parts)
+    found = merge(len(table), parts)
+    return answers.or_else(table, found, lambda rows: transfer.predict(rows, str(model["sibling"]), sku, state))
 
 
 def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
@@ -88,16 +89,18 @@ def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
 
 
 def _usual(model: Mapping[str, Any], phase: Phase) -> Ints:
-    """By Precision: the usual software of a phase whose cache is 16 bit wide, -1 without one."""
-    names = [str(one["name"]) for one in model["software"]]
-    mine = [at for at, name in enumerate(names) if name.startswith(phase.name.lower()) and _plain_cache(name)]
-    listed = Software.listed([names[at] for at in mine]).usual
+    """By Precision: the usual software of a phase whose cache has the format of its products, -1 without one."""
+    entries = list(model["software"])
+    mine = [
+        at for at, one in enumerate(entries) if str(one["name"]).startswith(phase.name.lower()) and _even(one["name"])
+    ]
+    listed = Software.of({"software": [entries[at] for at in mine]}).usual
     return np.where(listed >= 0, np.array([*mine, 0])[listed], -1)
 
 
-def _plain_cache(name: str) -> bool:
+def _even(name: str) -> bool:
     first, _, second = name.rpartition(", ")[2].partition("/")
-    return first == second or not second
+    return first == second
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -105,7 +108,6 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
     strange = (table.window > 0) | ((table.seq_q != table.seq_kv) & (table.phase != Phase.DECODE))
     odd = strange | (table.head_dim != table.head_dim_v)
     trust = np.where(odd, int(Trust.DATASHEET), int(Trust.PUBLISHED))
-    widened = np.where(odd, transfer.error("attention_forward"), 0.0)
-    names = residual.OPEN(model).software.names
-    times = answers.times(found, widened, work, floor, trust, software, names)
+    widened = np.where(odd, transfer.error("attention_forward", sku), 0.0)
+    times = answers.times(found, widened, work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, residual.OPEN(model).software.precision[software])

@@ -32,7 +32,8 @@ class Chip:
         """The chip of every row; which: index into `skus`, shape (rows,)."""
         facts = np.array([[sku.sm_count, sku.hbm_bytes_per_s, sku.exp_per_s] for sku in skus], float)
         peaks = np.array([_peaks(sku) for sku in skus])
-        return cls(which, *facts[which].T, peaks[which])
+        sms, hbm, special = facts[which].T
+        return cls(which, sms, hbm, special, peaks[which])
 
     @classmethod
     def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:

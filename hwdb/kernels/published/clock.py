@@ -11,7 +11,9 @@ from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Ints, OperatorTable
 from tilewise.hwdb.times import State, Times
 
-UNSURE = 0.5  # of the stretch: sustained rates of one GPU differ so much by duration and software (MI300X bf16: 668 to 765)
+UNSURE = (
+    0.5  # of the stretch: sustained rates of one GPU differ so much by duration and software (MI300X bf16: 668 to 765)
+)
 
 
 def settled(table: OperatorTable, times: Times, sku: Sku, state: State, precision: Ints | None = None) -> Times:

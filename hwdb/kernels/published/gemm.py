@@ -22,7 +22,19 @@ from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, Layout, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, merge
 
-TILES = ((256, 256), (256, 128), (128, 256), (128, 128), (64, 256), (256, 64), (128, 64), (64, 128), (64, 64), (32, 128), (16, 128))
+TILES = (
+    (256, 256),
+    (256, 128),
+    (128, 256),
+    (128, 128),
+    (64, 256),
+    (256, 64),
+    (128, 64),
+    (64, 128),
+    (64, 64),
+    (32, 128),
+    (16, 128),
+)
 FULL = 20.0  # harmonic size of a tile, in rows, at which its operands' loads cost as much as its products
 SPLIT = 512.0  # elements of k that a piece keeps at least
 WAVE_S = 5e-7  # start and end of a block
@@ -46,7 +58,10 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         time = rounds * (2 * tile_m * tile_n * k / pieces / (rate * harmonic / (harmonic + FULL)) + WAVE_S)
         better = time < compute
         compute, count, waves = (np.where(better, a, b) for a, b in ((time, compute), (here, count), (rounds, waves)))
-        columns += [np.minimum(np.ceil(here / chip.sms) * chip.sms / here, 16), np.log2(np.clip(here / chip.sms, 1 / 16, 64))]
+        columns += [
+            np.minimum(np.ceil(here / chip.sms) * chip.sms / here, 16),
+            np.log2(np.clip(here / chip.sms, 1 / 16, 64)),
+        ]
     moved = groups * ((m * k + n * k) * element + 2 * m * n) + np.where(cast, m * k * (2 + element), 0.0)
     memory = moved / chip.hbm
     sizes = [np.log2(m), np.log2(n), np.log2(k), np.log2(groups), np.minimum(m / 64, 4)]
@@ -67,7 +82,8 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
     if len(other):
         parts.append((other, roofline.predict(table.select(other), {}, sku, state)))
-    return merge(len(table), parts)
+    found = merge(len(table), parts)
+    return answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -76,12 +92,12 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
     factor = tiles.alignment(table) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
     odd, turned = tiles.alignment(table) > 1, table.layout != Layout.FORWARD
     widened = (
-        np.where(alone, transfer.error("cast"), 0.0) + np.where(turned, transfer.error("layout"), 0.0)
+        np.where(alone, transfer.error("cast", sku), 0.0) + np.where(turned, transfer.error("layout", sku), 0.0)
         + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
-    times = answers.times(answered, widened, work, floor, trust, software, residual.OPEN(model).software.names)
+    times = answers.times(answered, widened, work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, residual.OPEN(model).software.precision[software])
 
 

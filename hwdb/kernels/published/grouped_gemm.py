@@ -7,7 +7,7 @@ Grouped products by themselves were published for no GPU: they are carried over 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,21 @@ from tilewise.hwdb.times import State, Times, Trust, merge
 
 FUSED = OP_CODES["fused_moe"]
 TILE = 128  # rows that an expert's share is padded to
+
+
+def fused(number: Callable[[str, float], Floats], distribution: Sequence[str]) -> dict[str, NDArray[Any]]:
+    """Columns of fused layers of experts on one of moe_ep x moe_tp ranks.
+
+    number: a table's column by its name and by what an empty cell means; distribution: "balanced" or "power_law_1.2"
+    """
+    tokens, hidden, experts = (number(name, np.nan) for name in ("num_tokens", "hidden", "num_experts"))
+    width, chosen, ranks = number("moe_inter", np.nan), number("topk", np.nan), number("moe_ep", 1.0)
+    skew = [float(word.rpartition("_")[2]) if word.startswith("power_law") else 0.0 for word in distribution]
+    return {
+        "op": np.full(len(tokens), FUSED), "batch": tokens, "k": hidden, "n": width / number("moe_tp", 1.0),
+        "m": tokens * chosen / ranks, "groups": experts / ranks, "heads": chosen, "kv_heads": experts,
+        "skew": np.array(skew),
+    }  # fmt: skip
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
@@ -84,5 +99,5 @@ def _fused(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Stat
     which = np.maximum(software.chosen(table.library, table.precision), 0)
     found, work, floor = residual.answer(table, which, model, sku, worker)
     trust = np.full(len(table), int(Trust.PUBLISHED))
-    times = answers.times(found, np.zeros(len(table)), work, floor, trust, which, software.names)
+    times = answers.times(found, np.zeros(len(table)), work, floor, trust, which, model)
     return clock.settled(table, times, sku, state, software.precision[which])

@@ -72,7 +72,9 @@ def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, 
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
     fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=LIMIT, folds=folds)
     return {
-        "software": [{"name": name} for name in points.names],
+        "software": [
+            {"name": name, "points": int((points.software == at).sum())} for at, name in enumerate(points.names)
+        ],
         "together": [sku.name for sku in points.skus],
         "constants": constants,
     } | fitted.to_arrays()
@@ -106,9 +108,7 @@ def answer(
     return opened.residual.predict(rows), work, opened.constants[software, 0]
 
 
-def _rows(
-    work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int
-) -> regression.Rows:
+def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int) -> regression.Rows:
     base = law.seconds(constants[software], work.compute_s, work.memory_s)
     compute, memory = work.compute_s / constants[software, 1], work.memory_s / constants[software, 2]
     columns = [

@@ -17,6 +17,8 @@ import numpy as np
 from tilewise.hwdb.precision import NAMES, Precision
 from tilewise.hwdb.table import Ints
 
+USUAL_MIN = 100  # points below which a software answers only where it is named
+
 
 @dataclass(frozen=True, slots=True)
 class Software:
@@ -31,15 +33,15 @@ class Software:
 
     @classmethod
     def of(cls, model: Mapping[str, Any]) -> Software:
-        return cls.listed([str(one["name"]) for one in model["software"]])
+        found = cls.listed([str(one["name"]) for one in model["software"]])
+        scarce = np.array([int(one["points"]) < USUAL_MIN for one in model["software"]], bool)
+        usual = _usuals(found.names, np.where(scarce, -1, found.precision))
+        return cls(found.names, found.precision, usual)
 
     @classmethod
     def listed(cls, names: Sequence[str]) -> Software:
         precision = np.array([int(multiplies(name)) for name in names], np.int64)
-        usual = np.full(len(Precision), -1)
-        for code in Precision:
-            usual[code] = _usual(names, np.flatnonzero(precision == code).tolist())
-        return cls(tuple(names), precision, usual)
+        return cls(tuple(names), precision, _usuals(names, precision))
 
     def chosen(self, library: Ints, precision: Ints) -> Ints:
         """Which software answers each row; -1 where none is named and none knows the precision."""
@@ -54,8 +56,12 @@ def code(model: Mapping[str, Any], name: str) -> int:
 
 
 def label(software: str, *formats: str) -> str:
-    """The name of a software as models list it: label("vllm 0.24.0; kernel X", "bf16", "fp8") -> "vllm 0.24.0; X, bf16/fp8"."""
-    return f"{software.replace('kernel ', '')}, {'/'.join(formats)}"
+    """The name of a software as models list it: label("vllm 0.24.0; kernel X", "bf16", "fp8") -> "vllm 0.24.0; X, bf16/fp8".
+
+    A tuner's choice is one software, whichever backend won.
+    """
+    tuner = next((name for name in facts()["tuners"]["names"] if software.startswith(name)), "")
+    return f"{(tuner or software).replace('kernel ', '').replace(', ', ' ')}, {'/'.join(formats)}"
 
 
 def multiplies(name: str) -> Precision:
@@ -87,6 +93,10 @@ def quantises(name: str) -> bool:
 def facts() -> dict[str, Any]:
     """software.toml."""
     return tomllib.loads((files("tilewise.hwdb.kernels.published") / "software.toml").read_text(encoding="utf-8"))
+
+
+def _usuals(names: Sequence[str], precision: Ints) -> Ints:
+    return np.array([_usual(names, np.flatnonzero(precision == code).tolist()) for code in Precision])
 
 
 def _usual(names: Sequence[str], candidates: Sequence[int]) -> int:

@@ -45,7 +45,7 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State) -> Times
 
 def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
     ratio = ratios(table, sku, there)
-    unsure = np.exp(np.array([error(word) for word in words(table)]))
+    unsure = np.exp(np.array([error(word, sku) for word in words(table)]))
     return replace(
         fitted,
         **{name: getattr(fitted, name) * ratio for name in SCALED},
@@ -70,9 +70,13 @@ def words(table: OperatorTable) -> list[str]:
     ]
 
 
-def error(word: str) -> float:
-    """What a carry-over adds to the half-width of log(time): the 90 % quantile of its errors where both sides are known."""
-    return float(facts()["error"][word])
+def error(word: str, sku: Sku) -> float:
+    """What a carry-over to a SKU's generation adds to the half-width of log(time): 90 % of its errors, both sides known.
+
+    Where they are known for no GPU of the generation, the largest of the others.
+    """
+    known: dict[str, float] = facts()["error"][word]
+    return float(known.get(sku.generation, max(known.values())))
 
 
 @cache

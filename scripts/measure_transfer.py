@@ -153,9 +153,24 @@ def layouts() -> np.ndarray:
     return off[np.isfinite(off)]
 
 
+def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
+    """log(our measured model of torch's kernels / published time of the engine that stands in for them), on the H100."""
+    gpu = Database.packaged().gpu(SOURCE)
+    for family, mark in (("gemm", "sglang_torch_linear"), ("attention", "fa3")):
+        both = points.points(family, {SOURCE: _rows(folder, family, SOURCE)})
+        use = np.array([mark in name and name.endswith(("bf16", "bf16/bf16")) for name in both.names])[both.software]
+        some = both[use]
+        table = replace(some.table, precision=np.full(len(some.measured_s), int(Precision.BF16)))
+        off = np.log(gpu.predict(_work(table, some), State.BURST).time_s / some.measured_s)
+        for word in sorted(set(_words(family, some.table))):
+            mine = (np.array(_words(family, some.table)) == word) & np.isfinite(off)
+            yield f"engine_{word}", off[mine]
+
+
 def main(folder: Path, write: bool) -> None:
     found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if len(off)]
     found.append(("layout", SOURCE, layouts()))
+    found += [(word, SOURCE, off) for word, off in engines(folder)]
     head = [
         "| operator | GPU | pairs | bias, % | median error, % | 90 % within a factor of |",
         "|---|---|--:|--:|--:|--:|",

@@ -28,6 +28,8 @@ Load = Callable[[str], list[Rows]]
 LEARNED = {"gemm": (gemm, "gemm"), "attention": (attention, "attention"), "moe": (grouped_gemm, "grouped_gemm")}
 SIBLING = "h100-sxm5-80gb"  # measured by our own suite: what nobody published is carried over from it
 SIBLINGS = ("ampere", "hopper", "blackwell", "blackwell-ultra")  # generations between which that error was measured
+HOSTS = 1.35  # factor between hosts: two runs of our own on one differed by a third (docs/kernel-models.md)
+LAUNCHED = {"trust": "datasheet", "source": f"carried over from {SIBLING}"}
 POINTS_MIN = 60  # of a family, below which nothing is fitted
 
 
@@ -76,6 +78,8 @@ class Builder:
                     "together": [],
                 }
         models |= self._plain(sku, sibling)
+        if sku.name != SIBLING:
+            models["launch"] = _launch()
         return models, errors
 
     def _unsure(self, family: str, name: str) -> float:
@@ -114,6 +118,20 @@ class Builder:
         if columns and len(columns[0]):
             models["collective"] = {"law": "published.collective", **collective.fit(*columns)}
         return models
+
+
+def _launch() -> dict[str, Any]:
+    """The sibling's cost of launching, which is its host's more than its own: the same framework on another host."""
+    measured = Database.packaged().gpu(SIBLING)
+    model = measured.calibration.model("launch") if measured.calibration else {}
+    return {
+        mode: {name: _wider(entry[name]) for name in ("issue_s", "gap_s")} | LAUNCHED for mode, entry in model.items()
+    }
+
+
+def _wider(seconds: Sequence[float]) -> list[float]:
+    low, value, high = seconds
+    return [float(f"{low / HOSTS:.3g}"), value, float(f"{high * HOSTS:.3g}")]
 
 
 def _only(rows: Rows, use: NDArray[np.bool_]) -> Rows:

@@ -23,7 +23,9 @@ EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 @click.argument("config", type=click.Path(allow_dash=True))
 @option("--gpu", default="", metavar="SKU[,SKU]", help="GPUs to rank; unset: every one that a calibration answers for.")
 @option("--precisions", default="", metavar="FORMAT[,FORMAT]", help=f"To choose from; unset: of {', '.join(EVERY)} what a GPU has.")  # fmt: skip
-@option("--batches", default="", metavar="N[,N]", help="Rank at each of these batches, and say where the order changes.")
+@option(
+    "--batches", default="", metavar="N[,N]", help="Rank at each of these batches, and say where the order changes."
+)
 @workload_options()
 @click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
 @asking
@@ -53,7 +55,10 @@ def rank(
         formats = _formats(precisions)
         requests = [
             advisor.PredictRequest(
-                model=model, gpu=one.sku, workload=_workload({**chosen, "batch": size}, name), detail=advisor.DETAIL_STEP
+                model=model,
+                gpu=one.sku,
+                workload=_workload({**chosen, "batch": size}, name),
+                detail=advisor.DETAIL_STEP,
             )
             for size, one, name in asked(sizes, gpus, formats)
         ]

@@ -24,7 +24,7 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     names = sheet.words("dtype", "precision")
     codes = software.precisions(sheet, names)
     for name in sorted(set(names[codes < 0].tolist())):
-        rules.explain(found, names == name, f"number format {name} is not modelled")
+        rules.explain(found, (names == name) & (codes < 0), f"number format {name} is not modelled")
     rows = rules.usable(found)
     table, owner = joined(_parts(sheet, rows, codes))
     table = software.asked_by_name(table, owner, sheet)

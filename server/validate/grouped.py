@@ -67,7 +67,7 @@ def ask_layers(sheet: Sheet, found: list[str]) -> Asked:
     names = sheet.words("dtype", "precision")
     codes = software.precisions(sheet, names)
     for name in sorted(set(names[codes < 0].tolist())):
-        rules.explain(found, names == name, f"number format {name} is not modelled")
+        rules.explain(found, (names == name) & (codes < 0), f"number format {name} is not modelled")
     fused = rules.usable(found)[sheet.named[rules.usable(found)] > 0]
     rows = np.setdiff1d(rules.usable(found), fused)
     plain = np.char.find(sheet.text("impl"), "nongated") >= 0

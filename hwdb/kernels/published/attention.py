@@ -17,11 +17,12 @@ from tilewise.hwdb.kernels.published.residual import Points, Work
 from tilewise.hwdb.kernels.published.software import Software, cached_bytes
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Ints, OperatorTable, Phase
+from tilewise.hwdb.table import VARIANT_CODES, Ints, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 QUERIES = 128  # rows of a tile over the queries: 128 on Hopper, a pair of 128 on Blackwell
 KEYS = 512  # cached keys that a split of a decode keeps at least
+OTHERS = [VARIANT_CODES["flash"], VARIANT_CODES["math"]]
 OUTPUT = 2.0  # bytes of an element of queries and results
 
 
@@ -78,14 +79,19 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 
 
 def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
-    """The software of each row; without one named, the usual one of the row's phase, in 16 bit unless the row is fp8."""
-    found = table.library - 1
-    number = np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16))
+    """The software of each row; without one named, the usual one of its phase, in 16 bit unless the row is fp8.
+
+    -1 for formats and backends of torch that are none of them (flash is FlashAttention 2 there): those are carried over.
+    """
+    found, number = (
+        table.library - 1,
+        np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16)),
+    )
     for phase in Phase:
         usual = _usual(model, phase)
-        mine = (table.library == 0) & (table.phase == phase)
-        found = np.where(mine, usual[number], found)
-    return np.where((table.library == 0) & (table.precision < Precision.BF16), -1, found)
+        found = np.where((table.library == 0) & (table.phase == phase), usual[number], found)
+    other = (table.precision < Precision.BF16) | np.isin(table.variant, OTHERS)
+    return np.where((table.library == 0) & other, -1, found)
 
 
 def _usual(model: Mapping[str, Any], phase: Phase) -> Ints:
@@ -94,7 +100,7 @@ def _usual(model: Mapping[str, Any], phase: Phase) -> Ints:
     mine = [
         at for at, one in enumerate(entries) if str(one["name"]).startswith(phase.name.lower()) and _even(one["name"])
     ]
-    listed = Software.of({"software": [entries[at] for at in mine]}).usual
+    listed = Software.of({"software": [entries[at] for at in mine]}, "attention").usual
     return np.where(listed >= 0, np.array([*mine, 0])[listed], -1)
 
 
@@ -105,9 +111,17 @@ def _even(name: str) -> bool:
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     found, work, floor = residual.answer(table, software, model, sku, worker)
-    strange = (table.window > 0) | ((table.seq_q != table.seq_kv) & (table.phase != Phase.DECODE))
+    strange = (
+        (table.window > 0)
+        | ((table.causal == 0) & (table.phase != Phase.DECODE))
+        | ((table.seq_q != table.seq_kv) & (table.phase != Phase.DECODE))
+    )
     odd = strange | (table.head_dim != table.head_dim_v)
     trust = np.where(odd, int(Trust.DATASHEET), int(Trust.PUBLISHED))
     widened = np.where(odd, transfer.error("attention_forward", sku), 0.0)
+    engine = np.where(
+        table.phase == Phase.DECODE, *(transfer.error(f"engine_attention_{w}", sku) for w in ("decode", "forward"))
+    )
+    widened = widened + np.where(table.library == 0, engine, 0.0)  # torch's kernel is another than the engine's
     times = answers.times(found, widened, work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, residual.OPEN(model).software.precision[software])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -69,6 +69,7 @@ def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, 
     work = worker(points.table, chip, points.software, software)
     constants = law.fit(points.software, work.compute_s, work.memory_s, points.measured_s, len(points.names))
     rows = _rows(work, constants, points.software, chip, len(points.names), len(points.skus))
+    bounds = np.stack([rows.features.min(0), rows.features.max(0)])
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
     fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=LIMIT, folds=folds)
     return {
@@ -77,6 +78,7 @@ def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, 
         ],
         "together": [sku.name for sku in points.skus],
         "constants": constants,
+        "bounds": bounds,
     } | fitted.to_arrays()
 
 
@@ -86,13 +88,15 @@ class Model:
 
     software: Software
     constants: Floats
+    bounds: NDArray[np.float32]
     residual: regression.Regression
     together: int
 
     @classmethod
     def open(cls, model: Mapping[str, Any]) -> Model:
         residual = regression.Regression.from_arrays(model)
-        return cls(Software.of(model), model["constants"], residual, len(model["together"]))
+        software = Software.of(model, str(model["law"]).rpartition(".")[2])
+        return cls(software, model["constants"], model["bounds"], residual, len(model["together"]))
 
 
 OPEN = Opened(Model.open)
@@ -105,7 +109,8 @@ def answer(
     opened, chip = OPEN(model), Chip.one(sku, model, len(table))
     work = worker(table, chip, software, opened.software)
     rows = _rows(work, opened.constants, software, chip, len(opened.software.names), opened.together)
-    return opened.residual.predict(rows), work, opened.constants[software, 0]
+    inside = replace(rows, features=np.clip(rows.features, *opened.bounds))  # nets know nothing beyond what they saw
+    return opened.residual.predict(inside), work, opened.constants[software, 0]
 
 
 def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int) -> regression.Rows:

@@ -32,16 +32,22 @@ class Software:
     usual: Ints
 
     @classmethod
-    def of(cls, model: Mapping[str, Any]) -> Software:
+    def of(cls, model: Mapping[str, Any], family: str) -> Software:
+        """The software of a family's model; what has few points answers for nobody who does not name it."""
         found = cls.listed([str(one["name"]) for one in model["software"]])
         scarce = np.array([int(one["points"]) < USUAL_MIN for one in model["software"]], bool)
-        usual = _usuals(found.names, np.where(scarce, -1, found.precision))
-        return cls(found.names, found.precision, usual)
+        order = facts()["usual"][family]
+        usual = [
+            _usual(found.names, np.flatnonzero(~scarce & (found.precision == code)).tolist(), order)
+            for code in Precision
+        ]
+        return cls(found.names, found.precision, np.array(usual))
 
     @classmethod
     def listed(cls, names: Sequence[str]) -> Software:
+        """Software by name, of which none is usual."""
         precision = np.array([int(multiplies(name)) for name in names], np.int64)
-        return cls(tuple(names), precision, _usuals(names, precision))
+        return cls(tuple(names), precision, np.full(len(Precision), -1))
 
     def chosen(self, library: Ints, precision: Ints) -> Ints:
         """Which software answers each row; -1 where none is named and none knows the precision."""
@@ -95,13 +101,9 @@ def facts() -> dict[str, Any]:
     return tomllib.loads((files("tilewise.hwdb.kernels.published") / "software.toml").read_text(encoding="utf-8"))
 
 
-def _usuals(names: Sequence[str], precision: Ints) -> Ints:
-    return np.array([_usual(names, np.flatnonzero(precision == code).tolist()) for code in Precision])
-
-
-def _usual(names: Sequence[str], candidates: Sequence[int]) -> int:
+def _usual(names: Sequence[str], candidates: Sequence[int], order: Sequence[str]) -> int:
     """The first candidate that the order of preference names, else the first of all."""
-    for word in facts()["usual"]["order"]:
+    for word in order:
         for one in candidates:
             if word in names[one]:
                 return one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -53,10 +53,11 @@ def _check_blocks(arch: Architecture, workload: Workload) -> None:
     if block == 1:
         return
     both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
-    for linear in _linears(arch):
+    for linear, head in _linears(arch):
         sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
         for size, split in sides:
             share = np.asarray(size) / (tp if linear.split == split else 1)
+            share = np.maximum(share, np.minimum(head, size))  # a kv head is held whole by several ranks
             if np.any(share % block):
                 raise _ragged(linear, np.asarray(size), share, workload, linear.split == split)
 
@@ -145,18 +146,28 @@ def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
 
 
 def _sharded(arch: Architecture) -> Iterator[Linear]:
-    return (linear for linear in _linears(arch) if linear.split != Split.NONE)
+    return (linear for linear, _ in _linears(arch) if linear.split != Split.NONE)
 
 
-def _linears(arch: Architecture) -> Iterator[Linear]:
-    """Every matrix that a narrow format quantises: those of mixers and feed-forward layers, not router and head."""
+def _linears(arch: Architecture) -> Iterator[tuple[Linear, Size]]:
+    """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; and the width of
+
+    an attention head (0 elsewhere), less than which no rank holds.
+    """
     for stack in arch.stacks:
         for block in stack.blocks:
             for mixer in block.mixers:
-                yield from mixer.projections
+                head = mixer.head_dim if isinstance(mixer, Attention) else 0
+                yield from ((linear, head) for linear in mixer.projections)
             layer = block.feed_forward
             if isinstance(layer, Experts):
-                yield from layer.expert
+                yield from ((_half(linear, layer.width), 0) for linear in layer.expert)
                 layer = layer.shared
             if isinstance(layer, Mlp):
-                yield from layer.projections
+                yield from ((_half(linear, layer.width), 0) for linear in layer.projections)
+
+
+def _half(linear: Linear, width: Size) -> Linear:
+    """Gate and up in one matrix are split each by itself: a rank's share is a share of either."""
+    packed = linear.split == Split.COLUMN and bool(np.all(np.asarray(linear.outputs) == 2 * np.asarray(width)))
+    return replace(linear, outputs=width) if packed else linear

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-FNUZ = "gfx94"  # CDNA3 (MI300X, MI325X): bias 8, no infinities; CDNA4 and NVIDIA have the OCP form (ROCm precision docs)
+FNUZ = (
+    "gfx94"  # CDNA3 (MI300X, MI325X): bias 8, no infinities; CDNA4 and NVIDIA have the OCP form (ROCm precision docs)
+)
 
 
 def fp8_name(hip: str | None, arch: str) -> str:

@@ -59,9 +59,7 @@ def _rows(folder: Path, family: str, name: str) -> list[rows.Rows]:
     found = rows.read(folder / f"{family}.csv", name)
     if found is None:
         return []
-    use = points.modelled(found.family, found)
-    columns = {key: column[use] for key, column in found.columns.items()}
-    return [replace(found, columns=columns, differ=found.differ[use])]
+    return [points.only(found, points.modelled(found.family, found))]
 
 
 def _engine(name: str) -> str:

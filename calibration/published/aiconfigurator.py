@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.calibration.published.rows import Column, Rows, facts, kept, shape_texts
+from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
 
 PACKAGE = "aiconfigurator-core"
@@ -80,6 +81,8 @@ def _columns(family: str, path: Path, sku: str) -> dict[str, Column]:
         "gpu": np.full(len(table), sku),
         "source": np.full(len(table), f"{PACKAGE} {facts()['source']['aiconfigurator']['version']}"),
     }
+    if family == "attention":
+        columns["notes"] = np.where(_implausible(columns, sku), "IMPLAUSIBLE", columns["notes"])
     use = columns.pop("use") if "use" in columns else np.ones(len(table), bool)
     use &= columns["time_us"] > 0
     return {name: column[use] for name, column in columns.items()}
@@ -107,6 +110,17 @@ def _attention(raw: dict[str, Any], engine: str) -> dict[str, Column]:
         "impl": _named(engine, raw["kernel_source"]), "use": raw.get("window_size", np.zeros_like(keys)) == 0,
         "notes": np.where((stored == "fp8") & (dtype == "bfloat16"), flagged, ""),
     }  # fmt: skip
+
+
+def _implausible(columns: dict[str, Column], sku: str) -> NDArray[np.bool_]:
+    """Decodes that would read their cache, too large for L2, faster than the memory delivers."""
+    facts_ = Database.packaged().sku(sku)
+    width = np.where(columns["kv_dtype"] == "fp8", 1.0, 2.0)
+    sizes = [columns[name].astype(float) for name in ("batch", "seq_kv", "kv_heads", "head_dim")]
+    moved = 2 * width * sizes[0] * sizes[1] * sizes[2] * sizes[3]  # keys and values
+    too_fast = moved / (columns["time_us"] * 1e-6) > facts_.hbm_bytes_per_s
+    found: NDArray[np.bool_] = (columns["phase"] == "decode") & (moved > facts_.l2_bytes) & too_fast
+    return found
 
 
 def _moe(raw: dict[str, Any], engine: str) -> dict[str, Column]:
@@ -149,7 +163,7 @@ def _rounded(time_us: Column) -> Column:
 
 
 def _sampled(family: str, columns: dict[str, Column], sku: str) -> NDArray[np.bool_]:
-    wanted = _sample()[family]
+    wanted = sample()[family]
     marks = np.array([mark(sku, shape) for shape in shape_texts(family, columns).tolist()], np.uint32)
     return np.isin(marks, wanted)
 
@@ -160,6 +174,7 @@ def mark(sku: str, shape: str) -> int:
 
 
 @cache
-def _sample() -> dict[str, NDArray[np.uint32]]:
+def sample() -> dict[str, NDArray[np.uint32]]:
+    """Marks of the shapes that may be taken, by family."""
     with np.load(str(files("tilewise.calibration.published") / "sample.npz")) as archive:
         return {name: archive[name] for name in archive.files}

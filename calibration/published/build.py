@@ -58,7 +58,7 @@ class Builder:
 
     def rows(self, name: str) -> list[Rows]:
         if name not in self._rows:
-            self._rows[name] = [_only(one, point.modelled(one.family, one)) for one in self._load(name)]
+            self._rows[name] = [point.only(one, point.modelled(one.family, one)) for one in self._load(name)]
         return self._rows[name]
 
     def _models(self, sku: Sku) -> tuple[dict[str, dict[str, Any]], list[dict[str, Any]]]:
@@ -132,13 +132,6 @@ def _launch() -> dict[str, Any]:
 def _wider(seconds: Sequence[float]) -> list[float]:
     low, value, high = seconds
     return [float(f"{low / HOSTS:.3g}"), value, float(f"{high * HOSTS:.3g}")]
-
-
-def _only(rows: Rows, use: NDArray[np.bool_]) -> Rows:
-    left = int((~use).sum())
-    dropped = {**rows.dropped, **({"format or phase that is not modelled": left} if left else {})}
-    kept = {name: column[use] for name, column in rows.columns.items()}
-    return replace(rows, columns=kept, differ=rows.differ[use], dropped=dropped)
 
 
 def judged(module: Any, family: str, model: Mapping[str, Any], apart: Points | None, sku: Sku) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,6 +99,14 @@ def modelled(family: str, rows: Rows) -> NDArray[np.bool_]:
     if family == "attention":
         use &= np.isin(rows.text("phase"), list(PHASES))
     return use
+
+
+def only(rows: Rows, use: NDArray[np.bool_]) -> Rows:
+    """The rows of a mask; the others are counted as dropped."""
+    left = int((~use).sum())
+    dropped = {**rows.dropped, **({"format or phase that is not modelled": left} if left else {})}
+    kept = {name: column[use] for name, column in rows.columns.items()}
+    return replace(rows, columns=kept, differ=rows.differ[use], dropped=dropped)
 
 
 def collectives(rows: Rows) -> tuple[Column, Column, Column, Column]:

@@ -12,7 +12,9 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "llama-3-8b.json"
 PREFILL = ("--phase", "prefill", "--seq", "2048")
 
 
-def entry(gpu: str, rate: float, spread: float = 0.1, precision: str = "bf16", fits: bool = True, batch: int = 1) -> Entry:
+def entry(
+    gpu: str, rate: float, spread: float = 0.1, precision: str = "bf16", fits: bool = True, batch: int = 1
+) -> Entry:
     return Entry(batch=batch, gpu=gpu, precision=precision, tokens_per_s=rate, low=rate * (1 - spread), high=rate * (1 + spread),
                  power_w=1000.0, trust="published", calibration="", fits=fits)  # fmt: skip
 
@@ -30,7 +32,11 @@ def test_overlapping_intervals_share_a_place() -> None:
 
 
 def test_a_gpu_stands_with_its_fastest_precision_that_fits() -> None:
-    found = [entry("a", 100, precision="bf16"), entry("a", 300, precision="nvfp4"), entry("a", 900, precision="fp8", fits=False)]
+    found = [
+        entry("a", 100, precision="bf16"),
+        entry("a", 300, precision="nvfp4"),
+        entry("a", 900, precision="fp8", fits=False),
+    ]
     assert [(one.precision, one.place) for one in order(found)] == [("nvfp4", 1)]
 
 
@@ -53,7 +59,9 @@ def test_all_calibrated_gpus_are_ranked_in_one_call(capfd: pytest.CaptureFixture
         gpus = {one["gpu"]: one for one in ranking["gpus"]}
         assert {"h100-sxm5-80gb", "b200-sxm-180gb", "mi300x", "a100-sxm-80gb"} <= set(gpus)
         assert all(one["tokens_per_s_low"] <= one["tokens_per_s"] <= one["tokens_per_s_high"] for one in gpus.values())
-        assert all(one["tokens_per_j_at_tdp"] == pytest.approx(one["tokens_per_s"] / one["power_w"]) for one in gpus.values())
+        assert all(
+            one["tokens_per_j_at_tdp"] == pytest.approx(one["tokens_per_s"] / one["power_w"]) for one in gpus.values()
+        )
         assert gpus["a100-sxm-80gb"]["precision"] == "bf16"
         assert gpus["h100-sxm5-80gb"]["calibration"]
     asked = {(one["gpu"], one["precision"]) for one in answer["all"]}

@@ -80,7 +80,7 @@ def test_it_answers_with_trust_published_and_names_the_software(imported: Calibr
     gpu = Gpu(Database.packaged().sku("mi300x"), imported)
     times = gpu.predict(products([512, 1024, 2048], Precision.FP8_BLOCK))
     expected = 5e-6 + 2.0 * np.array([512, 1024, 2048]) * 1024 * 2048 / (0.4 * 2615e12)
-    assert times.time_s == pytest.approx(expected, rel=0.1)
+    assert times.time_s == pytest.approx(expected, rel=0.15)
     assert (times.trust == Trust.PUBLISHED).all()
     assert {times.kernel_names[code] for code in times.kernel} == {"aiter tuned best kernel, fp8_block"}
 
@@ -136,13 +136,17 @@ def test_the_package_and_the_plain_tables_hold_the_same_rows(shared: Path) -> No
     assert plain is not None
     ours = np.char.startswith(plain.text("source"), "aiconfigurator")
     mine = [one for one in loaded if one.family == "gemm"]
-    packed = {(shape, time) for one in mine for shape, time in zip(one.shapes.tolist(), one.number("time_us").tolist(), strict=True)}
+    packed = {
+        (shape, time)
+        for one in mine
+        for shape, time in zip(one.shapes.tolist(), one.number("time_us").tolist(), strict=True)
+    }
     listed = set(zip(plain.shapes[ours].tolist(), plain.number("time_us")[ours].tolist(), strict=True))
     assert listed <= packed
 
 
 def test_no_shape_outside_the_sample_is_taken_from_the_package() -> None:
-    sample = aiconfigurator._sample()
+    sample = aiconfigurator.sample()
     assert set(sample) == set(rows.FAMILIES)
     assert not np.isin(aiconfigurator.mark("b200-sxm-180gb", "1793/2560/1024"), sample["gemm"])
 

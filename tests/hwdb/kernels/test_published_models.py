@@ -37,7 +37,7 @@ def test_every_operator_has_a_time_an_interval_and_a_trust_below_measured(sku: s
     table = llama(workload)
     times = gpu.predict(table, workload.clock)
     assert not times.refused.any(), sorted(set(times.refusals))
-    assert ((0 < times.low_s) & (times.low_s <= times.time_s) & (times.time_s <= times.high_s)).all()
+    assert ((times.low_s > 0) & (times.low_s <= times.time_s) & (times.time_s <= times.high_s)).all()
     assert (times.trust < Trust.MEASURED).all()
     peaks = np.array([gpu.peak(Precision(int(p))).flops_per_s for p in table.precision])
     assert (np.maximum(table.flops, 1.0) / times.time_s <= 1.02 * peaks).all()
@@ -80,7 +80,9 @@ def test_without_a_sibling_the_roofline_answers() -> None:
 def test_a_sibling_of_the_same_generation_is_carried_with_less_doubt_than_one_of_another() -> None:
     database = Database.packaged()
     for word in ("gemm", "memory", "attention_forward", "grouped_gemm"):
-        assert transfer.error(word, database.sku("h200-sxm-141gb")) < transfer.error(word, database.sku("b200-sxm-180gb"))
+        assert transfer.error(word, database.sku("h200-sxm-141gb")) < transfer.error(
+            word, database.sku("b200-sxm-180gb")
+        )
 
 
 def test_software_is_known_by_name_and_format() -> None:

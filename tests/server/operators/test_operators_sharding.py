@@ -96,11 +96,15 @@ def test_a_shard_that_cuts_a_scale_block_is_refused_with_the_sizes_that_do_not(
 
 @pytest.mark.parametrize("precision", ["fp8", "fp8_row", "int8", "nvfp4", "mxfp8"])
 def test_formats_with_smaller_blocks_or_none_take_the_same_shard(config: Config, precision: str) -> None:
-    build(config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="decode", context=64, tensor_parallel=4, precision=precision))
+    build(
+        config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="decode", context=64, tensor_parallel=4, precision=precision)
+    )
 
 
 def test_a_width_off_the_block_is_refused_without_parallelism_too(llama: Llama) -> None:
     ragged = llama(intermediate_size=11008 + 8)
     build(ragged, Workload(phase="prefill", sequence=64, precision="fp8"))
-    with pytest.raises(InvalidInput, match="11016 on each rank is no multiple of the 32 values that share a scale in mxfp8"):
+    with pytest.raises(
+        InvalidInput, match="11016 on each rank is no multiple of the 32 values that share a scale in mxfp8"
+    ):
         build(ragged, Workload(phase="prefill", sequence=64, precision="mxfp8"))

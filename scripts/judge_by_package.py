@@ -2,7 +2,7 @@
 
     python scripts/judge_by_package.py SKU...
 
-Nothing may be fitted or tuned on what this prints. It goes into docs/published.md between its marks.
+No time may be fitted or tuned on what this prints. It goes into docs/published.md between its marks.
 """
 
 import sys

@@ -42,7 +42,7 @@ def pairs(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
     """(operator, log of carried over time / published time) of every shape and engine that both GPUs have."""
     here, there = (Database.packaged().sku(name) for name in (target, SOURCE))
     for family in LEARNED:
-        both = points.points(family, {name: _rows(folder, family, name) for name in (SOURCE, target)})
+        both = points.points(family, {name: loaded(folder, family, name) for name in (SOURCE, target)})
         if both is None:
             continue
         table = _work(both.table, both)
@@ -55,7 +55,8 @@ def pairs(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
     yield from _plain(folder, target)
 
 
-def _rows(folder: Path, family: str, name: str) -> list[rows.Rows]:
+def loaded(folder: Path, family: str, name: str) -> list[rows.Rows]:
+    """A family's rows of one SKU that the models know."""
     found = rows.read(folder / f"{family}.csv", name)
     if found is None:
         return []
@@ -155,7 +156,7 @@ def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     """log(our measured model of torch's kernels / published time of the engine that stands in for them), on the H100."""
     gpu = Database.packaged().gpu(SOURCE)
     for family, mark in (("gemm", "sglang_torch_linear"), ("attention", "fa3")):
-        both = points.points(family, {SOURCE: _rows(folder, family, SOURCE)})
+        both = points.points(family, {SOURCE: loaded(folder, family, SOURCE)})
         use = np.array([mark in name and name.endswith(("bf16", "bf16/bf16")) for name in both.names])[both.software]
         some = both[use]
         table = replace(some.table, precision=np.full(len(some.measured_s), int(Precision.BF16)))

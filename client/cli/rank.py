@@ -6,15 +6,16 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, number, option, words, write
+from tilewise.client.cli.options import asking, option, words, write
 from tilewise.client.cli.predict import workload_of, workload_options
 from tilewise.client.cli.texts import read_model
 from tilewise.client.client import TilewiseClient
-from tilewise.client.ranking import Entry, asked, entries, order
+from tilewise.client.ranking import Asked, Entry, asked, entries, order
 from tilewise.hwdb.errors import InvalidInput, OutOfRange
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
 from tilewise.v1 import workload_pb2 as work
+from tilewise.v1.model_pb2 import Model
 
 EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 
@@ -48,35 +49,26 @@ def rank(
 
     model = read_model(config, overrides)
     sizes = [_size(word) for word in batches.split(",")] if batches else [int(chosen["batch"])]
-    if chosen.pop("precision") is not None:
-        raise click.UsageError("rank chooses the precision; --precisions says among which")
+    alone = chosen.pop("precision")
+    formats = _formats(precisions or alone or "")
     with TilewiseClient(server) as client:
-        gpus = _gpus(client, gpu)
-        formats = _formats(precisions)
-        requests = [
-            advisor.PredictRequest(
-                model=model,
-                gpu=one.sku,
-                workload=_workload({**chosen, "batch": size}, name),
-                detail=advisor.DETAIL_STEP,
-            )
-            for size, one, name in asked(sizes, gpus, formats)
-        ]
-        found = entries(asked(sizes, gpus, formats), client.batch_predict(requests))
+        questions = list(asked(sizes, _gpus(client, gpu), formats))
+        requests = (_request(model, question, chosen) for question in questions)
+        found = entries(questions, client.batch_predict(requests))
     rankings = {size: order([entry for entry in found if entry.batch == size]) for size in sizes}
     write(data(rankings, found) if form == "json" else page(rankings, found), output)
     if not any(entry.tokens_per_s for entry in found):
         raise OutOfRange("; ".join(sorted({_why(entry) for entry in found})), reason="OUT_OF_RANGE")
 
 
+def _request(model: Model, question: Asked, chosen: dict[str, Any]) -> advisor.PredictRequest:
+    batch, gpu, precision = question
+    workload = workload_of({**chosen, "batch": batch, "precision": precision})
+    return advisor.PredictRequest(model=model, gpu=gpu.sku, workload=workload, detail=advisor.DETAIL_STEP)
+
+
 def _why(entry: Entry) -> str:
     return f"{entry.gpu}: {entry.reason}"
-
-
-def _workload(chosen: dict[str, Any], precision: str) -> work.Workload:
-    workload = workload_of({**chosen, "precision": None})
-    workload.precision = number(work.Precision, precision)
-    return workload
 
 
 def _gpus(client: TilewiseClient, names: str) -> list[gpu_pb2.Gpu]:

@@ -53,7 +53,7 @@ def _check_blocks(arch: Architecture, workload: Workload) -> None:
     if block == 1:
         return
     both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
-    for linear, head in _linears(arch):
+    for linear, head in linears(arch):
         sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
         for size, split in sides:
             share = np.asarray(size) / (tp if linear.split == split else 1)
@@ -146,10 +146,10 @@ def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
 
 
 def _sharded(arch: Architecture) -> Iterator[Linear]:
-    return (linear for linear, _ in _linears(arch) if linear.split != Split.NONE)
+    return (linear for linear, _ in linears(arch) if linear.split != Split.NONE)
 
 
-def _linears(arch: Architecture) -> Iterator[tuple[Linear, Size]]:
+def linears(arch: Architecture) -> Iterator[tuple[Linear, Size]]:
     """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; and the width of
 
     an attention head (0 elsewhere), less than which no rank holds.

@@ -80,7 +80,6 @@ def test_a_ranking_as_text_names_precision_interval_and_trust(capfd: pytest.Capt
         (("--precisions", "fp7"), "precision 'fp7' is not one of"),
         (("--batches", "0,x"), "batch '0' is no whole number from 1 up"),
         (("--gpu", "b2000"), "nearest is b200-sxm-180gb"),
-        (("--precision", "bf16"), "rank chooses the precision; --precisions says among which"),
     ],
 )
 def test_bad_input_is_one_line(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str) -> None:

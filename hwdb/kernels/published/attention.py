@@ -23,6 +23,7 @@ from tilewise.hwdb.times import State, Times, Trust, merge
 QUERIES = 128  # rows of a tile over the queries: 128 on Hopper, a pair of 128 on Blackwell
 KEYS = 512  # cached keys that a split of a decode keeps at least
 OTHERS = [VARIANT_CODES["flash"], VARIANT_CODES["math"]]
+WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 and 256 other kernels run
 OUTPUT = 2.0  # bytes of an element of queries and results
 
 
@@ -53,7 +54,7 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         log(np.clip(batch * kv * np.ceil(keys / KEYS) / chip.sms, 1 / 256, 64)), log(pairs / chip.special * 1e6),
         queries % QUERIES > 0, decode, backward, stored, share, software.precision[which] == Precision.FP8,
     ]  # fmt: skip
-    place = np.stack([log(batch * heads * queries), log(keys), log(widths)], 1) / 2
+    place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
     return Work(compute, moved / chip.hbm, columns, place, blocks, waves)
 
 

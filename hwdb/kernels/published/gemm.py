@@ -95,6 +95,8 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
         np.where(alone, transfer.error("cast", sku), 0.0) + np.where(turned, transfer.error("layout", sku), 0.0)
         + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
+    between = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
+    widened = widened + np.where(between, BETWEEN * np.log(found.high_s / found.time_s), 0.0)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
     times = answers.times(answered, widened, work, floor, trust, software, model)
@@ -108,4 +110,5 @@ def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Flo
     return share
 
 
+BETWEEN = 0.3  # share by which intervals are wider where m is no power of two: the sampled shapes had none
 CAST_S = 1.9e-6  # the smallest cast (hwdb/roofline.toml, memory_floor_s)

@@ -14,6 +14,7 @@ from tilewise.hwdb.table import Kind, Layout, OperatorTable
 from tilewise.hwdb.times import State, Trust
 from tilewise.server.architecture import read
 from tilewise.server.operators import build
+from tilewise.server.operators.strides import stride_notes
 from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -112,3 +113,27 @@ def test_mi300x_is_nowhere_near_its_fp8_peak() -> None:
     times = gpu.predict(table)
     rate = (table.flops / times.time_s)[products].max()
     assert 500e12 < rate < 1400e12
+
+
+def test_rows_of_whole_512_bytes_are_pointed_out_on_cdna3_alone() -> None:
+    architecture, workload = read((ROOT / "examples" / "llama-3-8b.json").read_text()), WORKLOADS[0]
+    (note,) = stride_notes(architecture, workload, Database.packaged().sku("mi300x"))
+    assert "4096, 14336 elements are a multiple of 512 bytes" in note and "128 longer" in note
+    assert not stride_notes(architecture, workload, Database.packaged().sku("b200-sxm-180gb"))
+
+
+def test_facts_that_decide_are_data() -> None:
+    sku = Database.packaged().sku
+    assert [sku(name).sm_count for name in ("b200-sxm-180gb", "gb200-186gb", "mi300x", "mi355x")] == [
+        148,
+        152,
+        304,
+        256,
+    ]
+    assert sku("mi300x").number("threads_per_warp") == 64 and sku("mi300x").last_level_bytes == 2**28
+    assert sku("b200-sxm-180gb").last_level_bytes == sku("b200-sxm-180gb").l2_bytes
+    for name in ("b200-sxm-180gb", "gb200-186gb", "b300-sxm-270gb"):
+        assert sku(name).peaks["mxfp6"].value == sku(name).peaks["fp8"].value
+    assert float(sku("b300-sxm-270gb").peaks["int8"].value) < 0.1 * float(sku("b200-sxm-180gb").peaks["int8"].value)
+    assert sku("b300-sxm-270gb").exp_per_s == pytest.approx(2 * sku("b200-sxm-180gb").exp_per_s, rel=0.1)
+    assert "FNUZ" in sku("mi300x").formats()[[f.split(" ")[0] for f in sku("mi300x").formats()].index("fp8")]

@@ -79,7 +79,20 @@ def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, 
         "together": [sku.name for sku in points.skus],
         "constants": constants,
         "bounds": bounds,
-    } | fitted.to_arrays()
+    } | packed(fitted.to_arrays())
+
+
+FAR = 255  # octaves: never reached
+
+
+def packed(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """The distances, whole octaves, in a byte each: most of a model would be they."""
+    return arrays | {"grid": np.where(np.isfinite(arrays["grid"]), arrays["grid"], FAR).astype(np.uint8)}
+
+
+def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
+    grid = model["grid"].astype(np.float32)
+    return {**model, "grid": np.where(grid == FAR, np.float32(np.inf), grid)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +107,7 @@ class Model:
 
     @classmethod
     def open(cls, model: Mapping[str, Any]) -> Model:
-        residual = regression.Regression.from_arrays(model)
+        residual = regression.Regression.from_arrays(unpacked(model))
         software = Software.of(model, str(model["law"]).rpartition(".")[2])
         return cls(software, model["constants"], model["bounds"], residual, len(model["together"]))
 

@@ -79,17 +79,22 @@ def _fit_one(name: str, calibration: Calibration, sku: Sku, draft: Path, errors:
         return "not measured"
     # models are fitted in the order of MODELS; a later one may ask an earlier one
     model = dict(module.from_calibration(Calibration(draft), sku))
-    arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
-    plain = {key: value for key, value in model.items() if key not in arrays}
-    if arrays:
-        np.savez_compressed(draft / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
-    if plain:
-        (draft / "models" / f"{name}.json").write_bytes(canonical(plain))
+    write_model(draft, name, model)
     if hasattr(module, "table"):
         errors += _errors(
             name, module, model, {family: _judged(calibration.measurements(family)) for family in families}, sku
         )
     return "fitted"
+
+
+def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:
+    """Write a model into a calibration's folder: arrays into an .npz, the rest into a .json."""
+    arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
+    plain = {key: value for key, value in model.items() if key not in arrays}
+    if arrays:
+        np.savez_compressed(folder / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+    if plain:
+        (folder / "models" / f"{name}.json").write_bytes(canonical(plain))
 
 
 def _module(name: str) -> ModuleType | None:

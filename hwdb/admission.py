@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from tilewise.hwdb.sku import Sku
 
 FILES = re.compile(r"card\.json|measurements/([a-z0-9_]+\.csv|choices\.npz)|models/[a-z0-9_]+\.(json|npz)")
 CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "script", "stack", "gpu", "families", "held_out")
+PUBLISHED_CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "sources", "families", "held_out")
 STACK = ("python", "torch")
 GPU = ("name", "driver", "power_limit_w", "sms", "memory_bytes")
 RESULT_COLUMNS = ("state", "time_us", "spread", "clock_mhz", "kernel")
@@ -53,11 +55,18 @@ def publishable(findings: list[Finding]) -> bool:
     return not any(finding.error for finding in findings)
 
 
-def _card(calibration: Calibration, sku: Sku) -> Iterator[Finding]:
-    card = calibration.card
+def _missing(card: Mapping[str, Any]) -> list[str]:
+    """What the card lacks: of a calibration that others' measurements made, its sources instead of the GPU and its stack."""
+    if card.get("trust") == "published":
+        return [key for key in PUBLISHED_CARD if key not in card]
     missing = [key for key in CARD if key not in card]
     missing += [f"stack.{key}" for key in STACK if not card.get("stack", {}).get(key)]
-    missing += [f"gpu.{key}" for key in GPU if not card.get("gpu", {}).get(key)]
+    return missing + [f"gpu.{key}" for key in GPU if not card.get("gpu", {}).get(key)]
+
+
+def _card(calibration: Calibration, sku: Sku) -> Iterator[Finding]:
+    card = calibration.card
+    missing = _missing(card)
     if missing:
         yield Finding("CARD_INCOMPLETE", f"the card lacks {', '.join(missing)}", path="card.json")
         return

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tilewise.hwdb import names, sku_file
 from tilewise.hwdb.errors import NotFound
 from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.times import Trust
 
 if TYPE_CHECKING:
     from tilewise.hwdb.calibration import Calibration
@@ -103,6 +104,15 @@ class Database:
         return tuple(sorted(card.parent.name for card in folder.glob("*/card.json")))
 
     def active(self, sku: str) -> str | None:
-        """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one."""
+        """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one.
+
+        Without such a file the newest of the highest trust: a published one is retired when a measured one arrives.
+        """
         pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
-        return pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None
+        if pointer.is_file():
+            return pointer.read_text(encoding="utf-8").strip()
+        return max(self.calibrations(sku), key=lambda id: (self.trust(sku, id), id), default=None)
+
+    def trust(self, sku: str, id: str) -> Trust:
+        """How far a calibration is to be trusted, by its card: measured unless it says otherwise."""
+        return Trust[str(self.calibration(sku, id).card.get("trust", "measured")).upper()]

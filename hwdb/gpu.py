@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
+from tilewise.hwdb.kernels.published.software import code
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.remembered import times_of
@@ -76,7 +77,7 @@ class Gpu:
         return merge(len(table), parts)
 
     def _fitted(self, table: OperatorTable, kind: Kind, model: Mapping[str, Any], state: State) -> Times:
-        kernel = import_module(f"tilewise.hwdb.kernels.{FAMILIES[kind]}")
+        kernel = import_module(f"tilewise.hwdb.kernels.{model.get('law', FAMILIES[kind])}")
         return self._patched(table, kernel.predict(table, model, self.sku, state), kind, state)
 
     def _patched(self, table: OperatorTable, times: Times, kind: Kind, state: State) -> Times:
@@ -98,6 +99,10 @@ class Gpu:
             return {}
         models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
         return {kind: model for kind, model in models.items() if model}
+
+    def library(self, kind: Kind, software: str) -> int:
+        """Code of a software whose kernels the calibration knows by name, for a table's column `library`; 0 for none."""
+        return code(self._models().get(kind, {}), software)
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

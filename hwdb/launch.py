@@ -42,7 +42,7 @@ def launch(mode: str, model: Mapping[str, Any] | None = None) -> Launch:
         message = f"execution mode {mode!r} is not one of {', '.join(MODES)}"
         raise InvalidInput(message, reason="UNKNOWN_MODE", field="workload.mode", mode=mode)
     if model and mode in model:
-        return _launch(model[mode], Trust.MEASURED)
+        return _launch(model[mode], Trust[str(model[mode].get("trust", "measured")).upper()])
     return _packaged(mode)
 
 

@@ -21,6 +21,7 @@ class Precision(IntEnum):
     MXFP6 = 9
     MXFP4 = 10
     NVFP4 = 11
+    FP8_BLOCK = 12  # e4m3, one scale per 1 x 128 activations and per 128 x 128 weights (DeepSeek-V3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,8 @@ class Format:
     block: int = 1
 
 
-# Block sizes and scale widths: OCP Microscaling Formats v1.0 (32 elements, 8-bit scale); NVFP4: 16 elements, 8-bit scale.
+# Block sizes and scale widths: OCP Microscaling Formats v1.0 (32 elements, 8-bit scale); NVFP4: 16 elements, 8-bit scale;
+# fp8_block: 128 elements, 32-bit scale (DeepSeek-V3, arXiv 2412.19437, 3.3.2).
 FORMATS: dict[Precision, Format] = {
     Precision.FP64: Format("fp64_matrix", 8.0),
     Precision.FP32: Format("fp32", 4.0),
@@ -51,6 +53,7 @@ FORMATS: dict[Precision, Format] = {
     Precision.MXFP6: Format("mxfp6", 0.75 + 1 / 32, 32),
     Precision.MXFP4: Format("mxfp4", 0.5 + 1 / 32, 32),
     Precision.NVFP4: Format("nvfp4", 0.5 + 1 / 16, 16),
+    Precision.FP8_BLOCK: Format("fp8", 1.0 + 4 / 128, 128),
 }
 
 NAMES: dict[str, Precision] = {precision.name.lower(): precision for precision in Precision}

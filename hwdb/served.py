@@ -18,7 +18,7 @@ OPEN_MAX = 16  # calibrations kept in memory, some 20 MB each
 
 
 class ServedDatabase(Database):
-    """A tenant's own calibrations, then the shared ones, then the packaged ones; so too which one answers."""
+    """A tenant's own calibrations, then the shared ones, then the packaged ones; so too which one answers (but see `active`)."""
 
     def __init__(self, folder: Path, store: Store, tenant: str = SHARED) -> None:
         super().__init__(folder)
@@ -50,7 +50,11 @@ class ServedDatabase(Database):
         return found
 
     def active(self, sku: str) -> str | None:
-        return self.store.active(self._tenants, self.sku(sku).name) or super().active(sku)
+        """The store's, unless that is of lower trust than the packaged one: a published one retires before a measured one."""
+        kept, packaged = self.store.active(self._tenants, self.sku(sku).name), super().active(sku)
+        if kept and packaged and self.trust(sku, kept) < self.trust(sku, packaged):
+            return packaged
+        return kept or packaged
 
     def _open(self, sku: str, id: str) -> Calibration:
         if id not in self.calibrations(sku):

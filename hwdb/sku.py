@@ -123,6 +123,11 @@ class Sku:
         return self.number("l2_bytes")
 
     @property
+    def last_level_bytes(self) -> float:
+        """The cache in front of device memory: AMD's Infinity Cache where there is one, else the L2."""
+        return self.number("last_level_cache_bytes") if "last_level_cache_bytes" in self.figures else self.l2_bytes
+
+    @property
     def tdp_w(self) -> float:
         return self.number("tdp_w")
 

@@ -91,6 +91,7 @@ OPS: tuple[str, ...] = (
     "pointwise_strided",  # elementwise over a transposed or broadcast operand: bound by index arithmetic, not by bytes
     "cat",  # concatenation along an inner dimension
     "reduce_columns",  # sum over rows: bias and norm-weight gradients
+    "fused_moe",  # of a grouped GEMM: a serving engine's whole layer of experts as one row
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
@@ -193,6 +194,7 @@ class OperatorTable:
                   whose matrix is loaded (may be fractional: expected); of a weight gradient k is the total. skew: the groups' sizes fall as rank^-skew (0: all alike)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
                   window (0: none), phase of Phase, variant of VARIANTS
+    library:      whose kernel is asked for, in the list of a calibration's model (Gpu.library); 0: nobody's by name
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
                   variant of VARIANTS, residency of Residency; precision is that of the first input
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
@@ -233,6 +235,7 @@ class OperatorTable:
     rows: Floats
     cols: Floats
     variant: Ints
+    library: Ints
     residency: Ints
     message_bytes: Floats
     ranks: Ints

@@ -24,6 +24,7 @@ from tilewise.server.operators.conventions import by_shape, causal_flops, full_f
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
+from tilewise.server.operators.strides import stride_notes
 from tilewise.server.report import Energy, Interval, Layer, Report, Step, StepTable, TableReport
 from tilewise.server.summary import SHARED, headline, layers, operators, regime
 from tilewise.server.workload import Workload
@@ -77,7 +78,12 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
         memory_capacity_bytes=capacity,
         fits=bool(resident.total_bytes <= capacity),
         headline=headline(arch, workload, gpu, step, parts, resident),
-        notes=(*arch.notes, *notes(arch, workload.tensor_parallel), *padding_notes(arch, workload.tokens)),
+        notes=(
+            *arch.notes,
+            *notes(arch, workload.tensor_parallel),
+            *padding_notes(arch, workload.tokens),
+            *stride_notes(arch, workload, gpu.sku),
+        ),
         table=table,
         times=times,
     )

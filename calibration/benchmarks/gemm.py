@@ -8,6 +8,7 @@ import torch
 
 from tilewise.calibration import gemm_plan
 from tilewise.calibration.benchmarks.device import Pool
+from tilewise.calibration.formats import fp8_name
 from tilewise.calibration.gemm_plan import COLUMNS, Gemm, cases
 from tilewise.calibration.protocol import Call, Case, Unmeasurable
 
@@ -60,9 +61,8 @@ def _scaled(gemm: Gemm, pool: Pool) -> Call:
 @cache
 def _fp8() -> torch.dtype:
     """e4m3 in the form that the GPU computes with: FNUZ on MI300X and MI325X, OCP elsewhere."""
-    if torch.version.hip and "gfx94" in torch.cuda.get_device_properties(0).gcnArchName:
-        return torch.float8_e4m3fnuz
-    return torch.float8_e4m3fn
+    arch = torch.cuda.get_device_properties(0).gcnArchName if torch.version.hip else ""
+    return getattr(torch, fp8_name(torch.version.hip, arch))
 
 
 @cache

@@ -21,6 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "sweep": ("tilewise.client.cli.sweep:sweep", "Time or MFU against one size or two, with the cliffs."),
     "check": ("tilewise.client.cli.check:check", "Judge changed configurations against the budgets of tilewise.toml."),
     "diff": ("tilewise.client.cli.diff:diff", "Which verdicts of a policy a new calibration flips."),
+    "rank": ("tilewise.client.cli.rank:rank", "One model on many GPUs: which is fastest, in which precision."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (

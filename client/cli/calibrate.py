@@ -134,6 +134,21 @@ def fit(folder: Path, output: Path | None, only: str) -> None:
     click.echo(str(fit(Calibration.open(folder), output or folder.parent, some).folder))
 
 
+@calibrate.command("import")
+@option("--from", "source", type=click.Choice(["aiconfigurator", "csv"]), required=True,
+        help="aiconfigurator: the public package (extra `published`); csv: plain tables, named as TABLES.")  # fmt: skip
+@option("--sku", required=True, metavar="SKU[,SKU]", help="GPU that the rows are about, or several.")
+@click.argument("tables", type=click.Path(path_type=Path, dir_okay=False, exists=True), nargs=-1)
+@option("-o", "--output", type=FOLDER, default="calibration", show_default=True, help="Folder for the calibrations.")
+@option("--date", default="", metavar="YYYY-MM-DD", help="Date of the calibration; unset: today.")
+def import_(source: str, sku: str, tables: tuple[Path, ...], output: Path, date: str) -> None:
+    """Make a calibration of trust `published` of what others measured: models, sources and errors, none of their rows."""
+    from tilewise.calibration.published import imports
+
+    for name in sku.split(","):
+        click.echo(str(imports.build(source, tables, name.strip(), output, date).folder))
+
+
 @calibrate.command()
 @click.argument("calibration")
 @option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")

@@ -16,6 +16,8 @@ WORST = 10
 def page(calibration: Calibration) -> str:
     """The card for a reader."""
     card = calibration.card
+    if card.get("trust") == "published":
+        return published_page(calibration)
     gpu = card["gpu"]
     mark = "" if calibration.production else "   NOT PRODUCTION: it never answers"
     lines = [
@@ -50,6 +52,23 @@ def audit_log(found: ListPublicationsResponse) -> str:
         moment, why = f"{entry.time.ToDatetime():%Y-%m-%d %H:%M:%S}", " ".join(entry.reason.split())
         rows.append((moment, entry.who or "-", entry.action, entry.id, entry.previous, why))
     return table(head, rows) + "\n"
+
+
+def published_page(calibration: Calibration) -> str:
+    """The card of a calibration that others' measurements made: whose, under which licence, what it is not for."""
+    card = calibration.card
+    lines = [f"{calibration.sku}  {calibration.id}  trust: published; no row of the sources is kept", ""]
+    for source in card["sources"]:
+        lines += [
+            f"{source['title']}, {source['licence']}: {source['rows']} rows ({source['url']})",
+            f"  states   {source['states']}",
+            *(f"  not for  {use}" for use in source["not_for"]),
+        ]
+    lines += ["", *(f"model    {name}: {note}" for name, note in card["models"].items())]
+    lines += ["", *(f"dropped  {count:6d}  {why}" for why, count in card["dropped"].items())]
+    head = ("held-out error", "of", "points", "refused", "mean", "p90", "bias", "in 90 % interval")
+    lines += ["", *_table(head, [_error(entry) for entry in card["held_out"]])]
+    return "\n".join(lines) + "\n"
 
 
 def differences(changes: Sequence[FamilyChange], old: str, new: str) -> str:

@@ -38,6 +38,8 @@ LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
 CHUNK = 16384  # rows at a time: the working set stays in L2
+NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow with formats that are added
+ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
         np.minimum(p.m / np.float32(64), 4), (choice.tile_n * choice.tile_m > 128 * 256 - 1).astype(np.float32),
     ]  # fmt: skip
     columns += [(p.layout == layout).astype(np.float32) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
-    columns += [(p.precision == code).astype(np.float32) for code in Precision if code != Precision.BF16]
+    columns += [(p.precision == code).astype(np.float32) for code in ENCODED]
     columns += [(choice.algorithm == code).astype(np.float32) for code in (66, 23, 24, 13, 11)]
     return np.stack(columns).T.astype(np.float32, copy=False)
 

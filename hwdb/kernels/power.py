@@ -42,7 +42,8 @@ def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floa
     """W at the boost clock while each row runs back to back."""
     rate = np.maximum(table.flops, table.executed_flops) / times.time_s
     traffic = (table.bytes_read + table.bytes_written) / times.time_s
-    per_flop = np.asarray(model["joule_per_flop"])[table.precision]
+    known = np.asarray(model["joule_per_flop"])
+    per_flop = known[np.where(table.precision < len(known), table.precision, int(Precision.FP8))]
     per_flop = np.where(table.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
     return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
 

@@ -73,7 +73,7 @@ def rates(sku: Sku, state: State) -> Rates:
         hbm=hbm,
         hbm_peak=sku.hbm_bytes_per_s,
         cache=_ceiling(sku, "l2_bytes_per_s", _fraction(sku, "cache_over_hbm") * hbm)[0],
-        cache_bytes=_fraction(sku, "cache_share") * sku.l2_bytes,
+        cache_bytes=_fraction(sku, "cache_share") * sku.last_level_bytes,
         special=_fraction(sku, "special") * sku.exp_per_s,
         bus=bus,
         base_s=_ceiling(sku, "collective_base_s", _fraction(sku, "collective_base_s"))[0],

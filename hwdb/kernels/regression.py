@@ -144,15 +144,17 @@ def fit(
     limit: float = 1.5,
     local: mlp.Training | None = None,
     machines: Floats | float = 0.0,
+    folds: Ints | None = None,
 ) -> Regression:
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
     `limit` bounds |log residual|. `local`: how a net learns where errors are usually large or small; None: it is not asked.
     `machines`: half of what machines of the SKU differed by, as a share of the time: the interval is for each, not for their mean.
+    `folds`: which of FOLDS each row is judged in, for rows that share a shape; unset: by lot.
     Held-out shapes are not the caller's to hand in: they judge the result.
     """
     target = np.log(measured_s / rows.base_s)
-    fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS
+    fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS if folds is None else folds
     guess = np.zeros(len(target))
     for one in range(FOLDS):
         apart = fold == one

@@ -11,7 +11,8 @@ from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
 
-ELEMENT_BYTES = np.array([FORMATS[precision].bytes for precision in Precision])
+# the scales of a block format lie apart from its values, whose bytes are quarters: 1.03 -> 1, 0.5625 -> 0.5
+ELEMENT_BYTES = np.floor(4 * np.array([FORMATS[precision].bytes for precision in Precision])) / 4
 SPLIT_K = 512.0  # elements of K that a split keeps at least: 8 stages of 64 (split-K pays from K/64 >= 8-16)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
 from tilewise.server.workload import Workload
 
-BLOCKS = {"fp8_block128": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
+BLOCKS = {"fp8_block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -34,12 +36,48 @@ class BlockCheck:
 def check(arch: Architecture, workload: Workload) -> None:
     """Raise InvalidInput where heads, widths or vocabulary cannot be split over the workload's tensor_parallel."""
     tp = workload.tensor_parallel
-    if tp == 1:
-        return
-    for name, size in _divisible(arch):
+    for name, size in _divisible(arch) if tp > 1 else ():
         if np.any(np.asarray(size) % tp):
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % tp > 0)])
             raise _refusal(name, value, tp)
+    _check_blocks(arch, workload)
+
+
+def _check_blocks(arch: Architecture, workload: Workload) -> None:
+    """Raise InvalidInput where a rank's share of a matrix is no whole number of the format's scale blocks.
+
+    Scales run along the contraction: a linear's inputs, in training its outputs too (the input gradient contracts over
+    them). In fp8_block the weight's scales stand for squares, so both sides count always.
+    """
+    block, tp = FORMATS[workload.format].block, workload.tensor_parallel
+    if block == 1:
+        return
+    both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
+    for linear, head in linears(arch):
+        sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
+        for size, split in sides:
+            share = np.asarray(size) / (tp if linear.split == split else 1)
+            share = np.maximum(share, np.minimum(head, size))  # a kv head is held whole by several ranks
+            if np.any(share % block):
+                raise _ragged(linear, np.asarray(size), share, workload, linear.split == split)
+
+
+def _ragged(linear: Linear, size: Ints, share: Floats, workload: Workload, sharded: bool) -> InvalidInput:
+    worst = int(np.argmax(share.reshape(-1) % FORMATS[workload.format].block > 0))
+    width, each = int(size.reshape(-1)[worst]), float(share.reshape(-1)[worst])
+    name, block = workload.format.name.lower(), FORMATS[workload.format].block
+    valid = block_check(linear.name, width, 1, block).valid if sharded else ()
+    nearest = (max(int(each) // block, 1) * block, (int(each) // block + 1) * block)
+    help_ = (
+        f"tensor_parallel {', '.join(map(str, valid))} leaves whole blocks"
+        if valid
+        else f"{nearest[0]} and {nearest[1]} are; or another precision"
+    )
+    message = (
+        f"{linear.name}: {each:g} of {width} on each rank is no multiple of the {block} values that share a scale in {name}; "
+        f"{help_}"
+    )
+    return InvalidInput(message, reason="QUANTISATION_BLOCK", field="workload.precision", block=block, size=width)
 
 
 def _refusal(name: str, value: int, tp: int) -> InvalidInput:
@@ -108,13 +146,28 @@ def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
 
 
 def _sharded(arch: Architecture) -> Iterator[Linear]:
+    return (linear for linear, _ in linears(arch) if linear.split != Split.NONE)
+
+
+def linears(arch: Architecture) -> Iterator[tuple[Linear, Size]]:
+    """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; and the width of
+
+    an attention head (0 elsewhere), less than which no rank holds.
+    """
     for stack in arch.stacks:
         for block in stack.blocks:
             for mixer in block.mixers:
-                yield from (p for p in mixer.projections if p.split != Split.NONE)
+                head = mixer.head_dim if isinstance(mixer, Attention) else 0
+                yield from ((linear, head) for linear in mixer.projections)
             layer = block.feed_forward
             if isinstance(layer, Experts):
-                yield from (p for p in layer.expert if p.split != Split.NONE)
+                yield from ((_half(linear, layer.width), 0) for linear in layer.expert)
                 layer = layer.shared
             if isinstance(layer, Mlp):
-                yield from (p for p in layer.projections if p.split != Split.NONE)
+                yield from ((_half(linear, layer.width), 0) for linear in layer.projections)
+
+
+def _half(linear: Linear, width: Size) -> Linear:
+    """Gate and up in one matrix are split each by itself: a rank's share is a share of either."""
+    packed = linear.split == Split.COLUMN and bool(np.all(np.asarray(linear.outputs) == 2 * np.asarray(width)))
+    return replace(linear, outputs=width) if packed else linear

@@ -12,7 +12,7 @@ from tilewise.server.architecture.model import Attention
 from tilewise.server.operators.attention_kernel import Heads, kernel
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.plan import Plan
-from tilewise.server.validate import rules
+from tilewise.server.validate import rules, software
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
 from tilewise.server.workload import Workload
@@ -58,6 +58,7 @@ def _asked(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words
     table, owner = joined(
         [part for key, some in _alike(sheet, phase, backend, rows) for part in _part(key, some, columns)]
     )
+    table = software.asked_by_name(table, owner, sheet)
     burst, sustained = rules.times(sheet)
     width = [f"{dim:g}" for dim in columns["head_dim"].tolist()]
     return Asked(
@@ -84,7 +85,7 @@ def _refuse(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Word
     stored = sheet.words("kv_dtype", "precision", "bf16")
     number = sheet.words("dtype", "precision", "bf16")
     narrow = ~np.isin(stored, ["bf16", "fp16"]) | ~np.isin(number, ["bf16", "fp16"])
-    rules.explain(found, narrow, "attention in fp8 is not modelled")
+    rules.explain(found, narrow & (sheet.named == 0), "attention in fp8 is not modelled")
 
 
 def _alike(sheet: Sheet, phase: Words, backend: Words, rows: Ints) -> Iterator[tuple[tuple[Any, ...], Ints]]:

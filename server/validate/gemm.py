@@ -9,7 +9,7 @@ import numpy as np
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.validate import rules
+from tilewise.server.validate import rules, software
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
 
@@ -22,11 +22,12 @@ BYTES = np.array([FORMATS[precision].bytes for precision in Precision])
 def ask(sheet: Sheet, found: list[str]) -> Asked:
     """The products of a table; `found` are reasons against its rows, completed here."""
     names = sheet.words("dtype", "precision")
-    codes = rules.precisions(names)
+    codes = software.precisions(sheet, names)
     for name in sorted(set(names[codes < 0].tolist())):
-        rules.explain(found, names == name, f"number format {name} is not modelled")
+        rules.explain(found, (names == name) & (codes < 0), f"number format {name} is not modelled")
     rows = rules.usable(found)
     table, owner = joined(_parts(sheet, rows, codes))
+    table = software.asked_by_name(table, owner, sheet)
     burst, sustained = rules.times(sheet, _from_rate(sheet))
     layout = sheet.text("kind", "fwd")
     return Asked(
@@ -61,6 +62,7 @@ def _parts(sheet: Sheet, rows: Ints, codes: Ints) -> list[Part]:
     parts = [emitted(rows, lambda e: e.gemm("gemm", sizes(m), sizes(n), sizes(k), **options))]
     flags = facts()["flags"]["quantized"]
     quantized = np.array([any(mark in note for mark in flags) for note in sheet.text("notes")[rows].tolist()], bool)
+    quantized &= sheet.named[rows] == 0  # what is known by name is known with its cast
     if quantized.any():
         parts.append(emitted(rows[quantized], lambda e: _quantize(e, m[quantized], k[quantized])))
     return parts

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.kernels.published import grouped_gemm as published
 from tilewise.hwdb.precision import FORMATS, Precision
-from tilewise.hwdb.table import Floats, Ints, Layout
+from tilewise.hwdb.table import Floats, Ints, Kind, Layout
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.experts import distinct_experts
 from tilewise.server.operators.sequences import GATED_FUSED
-from tilewise.server.validate import rules
+from tilewise.server.validate import rules, software
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
 from tilewise.server.validate.sheet import Sheet, Words
 
@@ -64,15 +65,18 @@ def ask_layers(sheet: Sheet, found: list[str]) -> Asked:
     Tokens choose experts evenly: how uneven a power law is no table says.
     """
     names = sheet.words("dtype", "precision")
-    codes = rules.precisions(names)
+    codes = software.precisions(sheet, names)
     for name in sorted(set(names[codes < 0].tolist())):
-        rules.explain(found, names == name, f"number format {name} is not modelled")
-    rows = rules.usable(found)
+        rules.explain(found, (names == name) & (codes < 0), f"number format {name} is not modelled")
+    fused = rules.usable(found)[sheet.named[rules.usable(found)] > 0]
+    rows = np.setdiff1d(rules.usable(found), fused)
     plain = np.char.find(sheet.text("impl"), "nongated") >= 0
     parts = []
     for bare in sorted(set(plain[rows].tolist())):
         some = rows[plain[rows] == bare]
         parts.append(emitted(some, partial(_layer, sheet, some, codes[some], bare)))
+    if len(fused):
+        parts.append(emitted(fused, partial(_fused, sheet, fused, codes[fused])))
     return _asked(sheet, found, parts, "moe layer", names, sheet.text("distribution"))
 
 
@@ -90,6 +94,16 @@ def _layer(sheet: Sheet, rows: Ints, codes: Ints, bare: bool, e: Emitter) -> Non
     e.grouped_gemm("up", sizes(routed), sizes(up), sizes(hidden), sizes(hit), **shape)
     e.launches("activation", GATED_FUSED.forward, sizes(routed), sizes(width), WIDTH)
     e.grouped_gemm("down", sizes(routed), sizes(hidden), sizes(width), sizes(hit), **shape)
+
+
+def _fused(sheet: Sheet, rows: Ints, codes: Ints, e: Emitter) -> None:
+    """The layer as one row, where the calibration knows the engine whose kernel it is."""
+    distribution = sheet.text("distribution")[rows].tolist()
+    columns = published.fused(lambda name, empty: sheet.number(name, empty)[rows], distribution)
+    columns |= {"library": sheet.named[rows], "precision": codes}
+    flops = 6.0 * columns["m"] * columns["n"] * columns["k"]
+    e.add("experts", "forward", Kind.GROUPED_GEMM, flops=sizes(flops), executed_flops=sizes(flops), bytes_read=sizes(flops * 0),
+          bytes_written=sizes(flops * 0), **{name: sizes(column) for name, column in columns.items()})  # fmt: skip
 
 
 def _asked(sheet: Sheet, found: list[str], parts: list[Part], operator: str, precision: Words, kind: Words) -> Asked:

@@ -28,6 +28,8 @@ def _other_gpu(name: str, gpu: Gpu, database: Database) -> str:
     """Why a row of the GPU `name` is not about `gpu`; a table without such a column is."""
     if not name:
         return ""
+    if gpu.sku.name in facts()["one_of"].get(name, ()):
+        return ""
     try:
         same = database.resolve(name).sku == gpu.sku.name
     except TilewiseError:

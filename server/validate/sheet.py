@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.hwdb.table import Floats
+from tilewise.hwdb.table import Floats, Ints
 
 Words = NDArray[np.str_]
 
@@ -34,11 +34,15 @@ def formats() -> dict[str, dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Sheet:
-    """name: of the file; columns: text of every cell, shape (rows,); format: its name in formats.toml"""
+    """name: of the file; columns: text of every cell, shape (rows,); format: its name in formats.toml
+
+    library: whose kernels each row timed, by the code of the GPU's calibration (validate/software.py)
+    """
 
     name: str
     columns: Mapping[str, Words]
     format: str
+    library: Ints | None = None
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
@@ -46,6 +50,11 @@ class Sheet:
     @property
     def title(self) -> str:
         return str(formats()[self.format]["title"])
+
+    @property
+    def named(self) -> Ints:
+        """`library`, zeros where nobody was looked for."""
+        return np.zeros(len(self), np.int64) if self.library is None else self.library
 
     def has(self, column: str) -> bool:
         return found(column, self.format, self.columns) is not None

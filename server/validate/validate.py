@@ -9,8 +9,9 @@ import numpy as np
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.table import Floats
 from tilewise.hwdb.times import State
-from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules
+from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules, software
 from tilewise.server.validate.asked import Answers, Asked, answers
 from tilewise.server.validate.outcome import Outcome, Quantity
 from tilewise.server.validate.sheet import Sheet, Words, formats, read
@@ -49,6 +50,7 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     Raises InvalidInput: UNKNOWN_TABLE, BAD_TABLE, CONFIG_MISSING.
     """
     sheet = read(text, name)
+    sheet = replace(sheet, library=software.codes(sheet, gpu))
     found = rules.reasons(sheet, gpu, database or Database.packaged())
     rules.explain(
         found, np.full(len(sheet), "skip" in formats()[sheet.format]), formats()[sheet.format].get("skip", "")
@@ -56,7 +58,10 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     if sheet.format in MODELS:
         outcome = MODELS[sheet.format](gpu, sheet, found, configs)
     elif sheet.format in OPERATORS:
-        outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), formats()[sheet.format].get("heavy_s", np.inf))
+        heavy_s = np.where(
+            sheet.named > 0, np.inf, formats()[sheet.format].get("heavy_s", np.inf)
+        )  # published are bursts
+        outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), heavy_s)
     else:
         outcome = _skipped(found)
     if sheet.has("spread"):
@@ -65,8 +70,8 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 
-def _judged(gpu: Gpu, asked: Asked, heavy_s: float) -> Outcome:
-    """Operators in a burst, sustained from heavy_s on, and sustained too where a row has such a time."""
+def _judged(gpu: Gpu, asked: Asked, heavy_s: Floats) -> Outcome:
+    """Operators in a burst, sustained from heavy_s on (one a row), and sustained too where a row has such a time."""
     fair = asked.reasons == ""
     burst = answers(gpu, asked, State.BURST, fair)
     heavy = burst.time_s >= heavy_s

@@ -34,6 +34,7 @@ class Precision(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRECISION_MXFP6: _ClassVar[Precision]
     PRECISION_MXFP4: _ClassVar[Precision]
     PRECISION_NVFP4: _ClassVar[Precision]
+    PRECISION_FP8_BLOCK: _ClassVar[Precision]
 
 class Recompute(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +95,7 @@ PRECISION_MXFP8: Precision
 PRECISION_MXFP6: Precision
 PRECISION_MXFP4: Precision
 PRECISION_NVFP4: Precision
+PRECISION_FP8_BLOCK: Precision
 RECOMPUTE_UNSPECIFIED: Recompute
 RECOMPUTE_NONE: Recompute
 RECOMPUTE_SELECTIVE: Recompute

@@ -75,3 +75,36 @@ def test_ranks_share_the_work_and_the_weights(llama: Llama) -> None:
 def test_one_rank_holds_every_parameter_of_every_config(config: Config) -> None:
     for name in ("llama/Meta-Llama-3.1-8B", "mixtral/Mixtral-8x7B-v0.1", "deepseek/DeepSeek-V3", "qwen3/Qwen3-0.6B"):
         assert rank_parameters(config(name)) == count(config(name)).total
+
+
+@pytest.mark.parametrize(
+    ("name", "precision", "ranks", "phase", "says"),
+    [
+        ("qwen3-moe/Qwen3-235B-A22B", "fp8_block", 8, "decode", "192 of 1536 on each rank is no multiple of the 128"),
+        ("qwen3-moe/Qwen3-30B-A3B", "fp8_block", 4, "decode", "192 of 768 on each rank"),
+        ("qwen3-moe/Qwen3-30B-A3B", "fp8_block", 8, "decode", "tensor_parallel 1, 2 leaves whole blocks"),
+    ],
+)
+def test_a_shard_that_cuts_a_scale_block_is_refused_with_the_sizes_that_do_not(
+    config: Config, name: str, precision: str, ranks: int, phase: str, says: str
+) -> None:
+    with pytest.raises(InvalidInput) as error:
+        build(config(name), Workload(phase=phase, context=64, tensor_parallel=ranks, precision=precision))
+    assert says in error.value.message and "\n" not in error.value.message
+    assert error.value.reason == "QUANTISATION_BLOCK"
+
+
+@pytest.mark.parametrize("precision", ["fp8", "fp8_row", "int8", "nvfp4", "mxfp8"])
+def test_formats_with_smaller_blocks_or_none_take_the_same_shard(config: Config, precision: str) -> None:
+    build(
+        config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="decode", context=64, tensor_parallel=4, precision=precision)
+    )
+
+
+def test_a_width_off_the_block_is_refused_without_parallelism_too(llama: Llama) -> None:
+    ragged = llama(intermediate_size=11008 + 8)
+    build(ragged, Workload(phase="prefill", sequence=64, precision="fp8"))
+    with pytest.raises(
+        InvalidInput, match="11016 on each rank is no multiple of the 32 values that share a scale in mxfp8"
+    ):
+        build(ragged, Workload(phase="prefill", sequence=64, precision="mxfp8"))

@@ -165,11 +165,11 @@ def test_rows_of_another_gpu_and_rows_with_a_flag_are_skipped_with_the_reason() 
     found = validated(
         PUBLISHED + "H100-SXM5-80GB,bfloat16,512,512,512,1,9,\nA100-SXM4-80GB,bfloat16,512,512,512,1,9,\n"
         "MI300X-or-MI325X (gfx942),bfloat16,512,512,512,1,9,\nH100-SXM5-80GB,bfloat16,512,512,512,1,9,W_UNINIT_OR_CONST\n"
-        "H100-SXM5-80GB,fp8_block,512,512,512,1,9,\n"
+        "H100-SXM5-80GB,int4_wo,512,512,512,1,9,\n"
     ).outcome
     assert found.reasons[0] == "" and found.quantities[0].judged.tolist() == [True, False, False, False, False]
     assert found.reasons[1] == "measured on another GPU: A100-SXM4-80GB"
-    assert "optimistic clock" in found.reasons[3] and "fp8_block" in found.reasons[4]
+    assert "optimistic clock" in found.reasons[3] and "int4_wo" in found.reasons[4]
     assert not found.refused.any()
 
 

@@ -1,0 +1,102 @@
+"""Which GPU is how fast, in which precision, and whether the difference is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tilewise.client.render.data import word
+from tilewise.v1 import advisor_service_pb2 as advisor
+from tilewise.v1 import gpu_pb2
+from tilewise.v1.prediction_pb2 import Trust
+
+PEAK_KEYS = {"fp8_block": "fp8"}  # precisions whose dense rate has another name
+
+Asked = tuple[int, gpu_pb2.Gpu, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A prediction in one precision. tokens_per_s with its 90 % interval, 0 where `reason` says why there is none;
+
+    power_w: the GPU's limit; place: counted from 1 within its batch, 0 before the order is made
+    """
+
+    batch: int
+    gpu: str
+    precision: str
+    tokens_per_s: float
+    low: float
+    high: float
+    power_w: float
+    trust: str
+    calibration: str
+    fits: bool
+    reason: str = ""
+    place: int = 0
+
+    @property
+    def tokens_per_j(self) -> float:
+        """Tokens a joule at the power limit; a GPU that draws less does better."""
+        return self.tokens_per_s / self.power_w
+
+
+def asked(batches: Sequence[int], gpus: Sequence[gpu_pb2.Gpu], formats: Sequence[str]) -> Iterator[Asked]:
+    """Every (batch, GPU, precision) that the GPU has units for."""
+    for batch in batches:
+        for gpu in gpus:
+            there = {peak.key for peak in gpu.peaks}
+            yield from ((batch, gpu, name) for name in formats if PEAK_KEYS.get(name, name) in there)
+
+
+def entries(questions: Iterable[Asked], answer: advisor.BatchPredictResponse) -> list[Entry]:
+    """One entry a question, in order."""
+    return [_entry(*question, result) for question, result in zip(questions, answer.results, strict=True)]
+
+
+def _entry(batch: int, gpu: gpu_pb2.Gpu, precision: str, result: advisor.PredictResult) -> Entry:
+    step = result.response.step
+    reason = result.error.message or step.refusal
+    prediction = step.prediction
+    time = prediction.time_s
+    rate = step.tokens_per_s if time and not reason else 0.0
+    return Entry(
+        batch=batch, gpu=gpu.sku, precision=precision, tokens_per_s=rate, low=rate * time / prediction.time_high_s if rate else 0.0,
+        high=rate * time / prediction.time_low_s if rate else 0.0, power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
+        calibration=gpu.calibration, fits=result.response.memory.fits, reason=reason,
+    )  # fmt: skip
+
+
+def order(found: Sequence[Entry]) -> list[Entry]:
+    """The best precision of every GPU, fastest first; places are shared where 90 % intervals overlap the fastest of a place."""
+    best: dict[str, Entry] = {}
+    for entry in found:
+        if entry.tokens_per_s and (entry.gpu not in best or _better(entry, best[entry.gpu])):
+            best[entry.gpu] = entry
+    ranked = sorted(best.values(), key=lambda entry: (not entry.fits, -entry.tokens_per_s))
+    placed: list[Entry] = []
+    head = None
+    for index, entry in enumerate(ranked, 1):
+        if head is None or entry.high < head.low or entry.fits != head.fits:
+            head, place = entry, index
+        placed.append(_placed(entry, place))
+    return placed
+
+
+def _better(one: Entry, other: Entry) -> bool:
+    return (one.fits, one.tokens_per_s) > (other.fits, other.tokens_per_s)
+
+
+def _placed(entry: Entry, place: int) -> Entry:
+    return replace(entry, place=place)
+
+
+def swaps(before: Sequence[Entry], after: Sequence[Entry]) -> list[tuple[str, str]]:
+    """Pairs (was faster, is faster now) whose intervals do not overlap in either ranking: a change that is known."""
+    old, new = ({entry.gpu: entry for entry in ranking} for ranking in (before, after))
+    return [
+        (a, b)
+        for a in old
+        for b in old
+        if a in new and b in new and old[a].low > old[b].high and new[b].low > new[a].high
+    ]

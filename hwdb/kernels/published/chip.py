@@ -1,0 +1,53 @@
+"""What the laws need of the GPU that a row ran on; siblings of one generation are fitted together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Chip:
+    """code: which of the GPUs fitted together; sms, hbm (datasheet bytes/s), special (exp/s): arrays of shape (rows,);
+
+    peak: dense FLOP/s of every Precision, shape (rows, precisions); of a format that the GPU lacks that of bf16, in which
+    its values are multiplied after a cast
+    """
+
+    code: Ints
+    sms: Floats
+    hbm: Floats
+    special: Floats
+    peak: Floats
+
+    @classmethod
+    def of(cls, skus: Sequence[Sku], which: Ints) -> Chip:
+        """The chip of every row; which: index into `skus`, shape (rows,)."""
+        facts = np.array([[sku.sm_count, sku.hbm_bytes_per_s, sku.exp_per_s] for sku in skus], float)
+        peaks = np.array([_peaks(sku) for sku in skus])
+        sms, hbm, special = facts[which].T
+        return cls(which, sms, hbm, special, peaks[which])
+
+    @classmethod
+    def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:
+        """`rows` rows on the GPU that a model answers for."""
+        found = cls.of([sku], np.zeros(rows, np.int64))
+        return cls(found.code + model["together"].index(sku.name), found.sms, found.hbm, found.special, found.peak)
+
+    def at(self, precision: Ints) -> Floats:
+        """Dense FLOP/s of each row's own precision."""
+        rate: Floats = self.peak[np.arange(len(precision)), precision]
+        return rate
+
+
+def _peaks(sku: Sku) -> list[float]:
+    bf16 = float(sku.peaks["bf16"].value)
+    keys = (FORMATS[precision].peak for precision in Precision)
+    return [float(sku.peaks[key].value) if key in sku.peaks else bf16 for key in keys]

@@ -1,0 +1,139 @@
+"""Models of others' measurements: they answer for every GPU end to end, name whose kernels they hold for, widen what they carry."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.kernels import roofline
+from tilewise.hwdb.kernels.published import transfer
+from tilewise.hwdb.kernels.published.software import code, label, multiplies
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Kind, Layout, OperatorTable
+from tilewise.hwdb.times import State, Trust
+from tilewise.server.architecture import read
+from tilewise.server.operators import build
+from tilewise.server.operators.strides import stride_notes
+from tilewise.server.workload import Workload
+
+ROOT = Path(__file__).resolve().parents[3]
+PUBLISHED = ("a100-sxm-80gb", "b200-sxm-180gb", "b300-sxm-270gb", "gb200-186gb", "gb300-279gb", "h200-sxm-141gb",
+             "mi300x", "mi325x", "mi355x")  # fmt: skip
+WORKLOADS = (
+    Workload(phase="prefill", sequence=2048),
+    Workload(phase="decode", batch=16, context=4096),
+    Workload(phase="train", sequence=4096, recompute="full"),
+)
+
+
+def llama(workload: Workload) -> OperatorTable:
+    return build(read((ROOT / "examples" / "llama-3-8b.json").read_text()), workload)
+
+
+@pytest.mark.parametrize("sku", PUBLISHED)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.phase)
+def test_every_operator_has_a_time_an_interval_and_a_trust_below_measured(sku: str, workload: Workload) -> None:
+    gpu = Database.packaged().gpu(sku)
+    table = llama(workload)
+    times = gpu.predict(table, workload.clock)
+    assert not times.refused.any(), sorted(set(times.refusals))
+    assert ((times.low_s > 0) & (times.low_s <= times.time_s) & (times.time_s <= times.high_s)).all()
+    assert (times.trust < Trust.MEASURED).all()
+    peaks = np.array([gpu.peak(Precision(int(p))).flops_per_s for p in table.precision])
+    assert (np.maximum(table.flops, 1.0) / times.time_s <= 1.02 * peaks).all()
+
+
+@pytest.mark.parametrize("sku", ["b200-sxm-180gb", "h200-sxm-141gb", "gb200-186gb"])
+def test_forward_products_are_published_and_gradients_say_that_they_rest_on_less(sku: str) -> None:
+    table = llama(WORKLOADS[2])
+    times = Database.packaged().gpu(sku).predict(table)
+    products = table.kind == Kind.GEMM
+    forward = products & (table.layout == Layout.FORWARD)
+    assert (times.trust[forward] == Trust.PUBLISHED).all()
+    assert (times.trust[products & ~forward] == Trust.DATASHEET).all()
+    assert all("torch_linear" in times.kernel_names[kernel] for kernel in times.kernel[forward])
+
+
+def test_a_carry_over_is_the_siblings_time_by_the_ratio_of_rooflines_with_its_measured_error() -> None:
+    database = Database.packaged()
+    table = llama(WORKLOADS[0])
+    rows = table.select(np.flatnonzero(table.kind == Kind.MEMORY))
+    there, sku = database.gpu("h100-sxm5-80gb"), database.sku("b200-sxm-180gb")
+    carried, fitted = transfer.predict(rows, "h100-sxm5-80gb", sku, State.BURST), there.predict(rows)
+    mine = fitted.trust == Trust.MEASURED
+    ratio = transfer.ratios(rows, sku, there.sku)
+    assert mine.any()
+    assert carried.time_s[mine] == pytest.approx((fitted.time_s * ratio)[mine])
+    widened = np.log(carried.high_s / carried.time_s) - np.log(fitted.high_s / fitted.time_s)
+    assert widened[mine] == pytest.approx(transfer.error("memory", sku))
+    assert (carried.trust[mine] == Trust.DATASHEET).all()
+
+
+def test_without_a_sibling_the_roofline_answers() -> None:
+    sku = Database.packaged().sku("mi300x")
+    table = llama(WORKLOADS[0])
+    rows = table.select(np.flatnonzero(table.kind == Kind.ATTENTION))
+    found, rough = transfer.predict(rows, "", sku, State.BURST), roofline.predict(rows, {}, sku, State.BURST)
+    assert found.time_s == pytest.approx(rough.time_s)
+
+
+def test_a_sibling_of_the_same_generation_is_carried_with_less_doubt_than_one_of_another() -> None:
+    database = Database.packaged()
+    for word in ("gemm", "memory", "attention_forward", "grouped_gemm"):
+        assert transfer.error(word, database.sku("h200-sxm-141gb")) < transfer.error(
+            word, database.sku("b200-sxm-180gb")
+        )
+
+
+def test_software_is_known_by_name_and_format() -> None:
+    name = label("vllm 0.24.0; kernel CutlassFP8ScaledMMLinearKernel", "fp8")
+    assert name == "vllm 0.24.0; CutlassFP8ScaledMMLinearKernel, fp8"
+    assert label("aiter tuned, best kernel; asm", "fp8") == label("aiter tuned, best kernel; ck", "fp8")
+    assert multiplies("x, w4a16_mxfp4") == Precision.BF16 and multiplies("x, nvfp4") == Precision.NVFP4
+    model = Database.packaged().gpu("b200-sxm-180gb").calibration.model("gemm")  # type: ignore[union-attr]
+    assert code(model, "sglang 0.5.14; sglang_torch_linear, bf16") > 0
+    assert code(model, "nobody's, bf16") == 0
+
+
+def test_b200_streams_faster_than_h200_although_its_serving_engine_did_not() -> None:
+    """TensorRT-LLM#4043: the vendor's software, not the shape, made B200 slower than H200."""
+    decode = Workload(phase="decode", batch=64, context=4096, mode="graph")
+    busy = {sku: Database.packaged().gpu(sku).predict(llama(decode)) for sku in ("b200-sxm-180gb", "h200-sxm-141gb")}
+    table = llama(decode)
+    steps = {sku: float(table.count @ times.time_s) for sku, times in busy.items()}
+    assert steps["b200-sxm-180gb"] < steps["h200-sxm-141gb"]
+
+
+def test_mi300x_is_nowhere_near_its_fp8_peak() -> None:
+    """ROCm/TransformerEngine#72: half of 2,614 TFLOPS is not to be promised; published ceilings are 1,015 to 1,273."""
+    gpu = Database.packaged().gpu("mi300x")
+    table = llama(Workload(phase="prefill", batch=8, sequence=4096, precision="fp8"))
+    products = (table.kind == Kind.GEMM) & (table.precision == Precision.FP8)
+    times = gpu.predict(table)
+    rate = (table.flops / times.time_s)[products].max()
+    assert 500e12 < rate < 1400e12
+
+
+def test_rows_of_whole_512_bytes_are_pointed_out_on_cdna3_alone() -> None:
+    architecture, workload = read((ROOT / "examples" / "llama-3-8b.json").read_text()), WORKLOADS[0]
+    (note,) = stride_notes(architecture, workload, Database.packaged().sku("mi300x"))
+    assert "4096, 14336 elements are a multiple of 512 bytes" in note and "128 longer" in note
+    assert not stride_notes(architecture, workload, Database.packaged().sku("b200-sxm-180gb"))
+
+
+def test_facts_that_decide_are_data() -> None:
+    sku = Database.packaged().sku
+    assert [sku(name).sm_count for name in ("b200-sxm-180gb", "gb200-186gb", "mi300x", "mi355x")] == [
+        148,
+        152,
+        304,
+        256,
+    ]
+    assert sku("mi300x").number("threads_per_warp") == 64 and sku("mi300x").last_level_bytes == 2**28
+    assert sku("b200-sxm-180gb").last_level_bytes == sku("b200-sxm-180gb").l2_bytes
+    for name in ("b200-sxm-180gb", "gb200-186gb", "b300-sxm-270gb"):
+        assert sku(name).peaks["mxfp6"].value == sku(name).peaks["fp8"].value
+    assert float(sku("b300-sxm-270gb").peaks["int8"].value) < 0.1 * float(sku("b200-sxm-180gb").peaks["int8"].value)
+    assert sku("b300-sxm-270gb").exp_per_s == pytest.approx(2 * sku("b200-sxm-180gb").exp_per_s, rel=0.1)
+    assert "FNUZ" in sku("mi300x").formats()[[f.split(" ")[0] for f in sku("mi300x").formats()].index("fp8")]

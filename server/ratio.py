@@ -43,6 +43,7 @@ SIZES = {
 }
 GROUP = ("kind", "op", "variant", "precision", "layout", "phase", "causal")  # one kernel group: alike in all of these
 ALIGNED = 8  # elements: below 16 bytes cuBLAS takes other kernels, whose errors are their own
+ROUNDING = 1e-5  # nets round in single precision, and not alike when they are asked together with others
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 Keys = NDArray[np.uint64]
 Columns = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]
@@ -176,7 +177,7 @@ class _Pairing:
         first = _starts(self.head, self.group)
         before, after = (np.add.reduceat(side[name], first) for side in (self.base, self.there))
         longest = np.maximum(before, after)
-        gap = np.where(np.abs(before - after) < 1e-12 * longest, 0.0, np.abs(before - after))  # summed in another order
+        gap = np.where(np.abs(before - after) < ROUNDING * longest, 0.0, np.abs(before - after))
         weight = np.broadcast_to(state, len(self.head))[first] ** 2
         head = self.head[first]
         share: Floats = np.bincount(head, weight * gap, self.heads) / np.bincount(head, longest, self.heads)
@@ -185,7 +186,7 @@ class _Pairing:
     def operators(self) -> Floats:
         """operators^2 of the module's formula by head."""
         moved = self.there["share"] - self.base["share"]
-        part = np.where(np.abs(moved) < 1e-12, 0.0, moved) * self.half
+        part = np.where(np.abs(moved) < ROUNDING, 0.0, moved) * self.half
         own = np.bincount(self.head, (1 - self.alike) * part**2, self.heads)
         i, j = self._pairs(part)
         near = self.alike[i] * np.exp(-np.abs(self.place[i] - self.place[j]).sum(1) / self.octaves[i])

@@ -84,7 +84,7 @@ def recommend(
     scales = Scales(subject, asked, energy)
     _check_times(scales)
     found: list[Recommendation] = []
-    told, looked_at = list(notes(subject, asked)), 0
+    told, looked_at = list(notes(subject, asked, scales.before)), 0
     if Kind.EXECUTION in wanted:
         found += executions(scales)
     if Kind.FREE_WIN in wanted:

@@ -1,12 +1,14 @@
 """A published calibration answers until a measured one arrives; then it is retired without anybody's doing."""
 
+import hashlib
 import shutil
 from pathlib import Path
 
-from tilewise.hwdb.calibration import canonical, identify
+from tilewise.hwdb.calibration import Calibration, canonical, identify
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.served import ServedDatabase
-from tilewise.hwdb.store import Store
+from tilewise.hwdb.store.announced import Announced
+from tilewise.hwdb.store.store import SHARED, Store
 from tilewise.hwdb.times import Trust
 
 SKU = "mi300x"
@@ -58,8 +60,18 @@ def test_a_server_that_holds_a_published_one_lets_the_packaged_measured_one_answ
     store = Store(tmp_path / "store")
     published = Database(folder).active(SKU)
     assert published is not None
-    shutil.copytree(folder / "calibrations" / SKU / published, store.root / SKU / published)
-    store.publish(SKU, published)
+    uploaded(store, Database(folder).calibration(SKU, published))
+    store.publish(SHARED, SKU, published)
     assert ServedDatabase(folder, store).active(SKU) == published
     id = measured(folder)
     assert ServedDatabase(folder, store).active(SKU) == id
+    store.close()
+
+
+def uploaded(store: Store, calibration: Calibration) -> None:
+    contents = {name: (calibration.folder / name).read_bytes() for name in calibration.files()}
+    files = {name: Announced(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
+    upload = store.begin(SHARED, SKU, calibration.id, calibration.content_sha256(), files)
+    for name, data in contents.items():
+        upload.write(name, 0, data)
+    upload.finish("ann")

@@ -29,7 +29,7 @@ def test_a_broken_budget_is_exit_code_1_and_a_kept_one_0(repository: Path, run: 
     assert (code, err) == (1, "")
     for said in ("FAIL", "lm_head", "TW101", f"{CONFIG}:8:3", "fix: vocab_size 50257 -> 50304", "Ask the performance"):
         assert said in out
-    assert out.splitlines()[-1].startswith("1 failed, 0 uncertain, 2 passed, 0 unchanged (database ")
+    assert out.splitlines()[-1].startswith("1 failed, ") and "0 unchanged (database " in out
     assert run("check", "--base", "HEAD", "--exit-zero")[0] == 0
 
 

@@ -30,6 +30,11 @@ TILES = (
     (192, 16), (64, 80), (176, 128), (144, 256), (128, 192), (64, 128), (128, 80), (192, 160),
 )  # fmt: skip
 WASTE_MAX = 64.0
+BLOCK = 1024  # rows at a time: what lies between stays in L2
+SIZES = np.array(sorted({*STEPS, *(size for tile in TILES for size in tile)}), np.float32)[:, None]
+STEP = np.searchsorted(SIZES[:, 0], STEPS)  # where each of them stands in SIZES
+TILE_N, TILE_M = np.searchsorted(SIZES[:, 0], np.array(TILES).T)
+FLAGS = np.array([Precision.FP16, Precision.TF32, Precision.FP8_ROW])[:, None]
 RARE, RARE_COUNT = 4e-4, 5  # configurations chosen less often than this are not classes of their own
 SPLIT_STEPS = 20.5  # a split keeps at least 21 steps of 128 bytes along k (read off cuBLASLt 13.1's answers)
 
@@ -47,7 +52,7 @@ class Problem:
     element: NDArray[np.float32]
     alignment: NDArray[np.float32]
 
-    def __getitem__(self, rows: NDArray[Any]) -> Problem:
+    def __getitem__(self, rows: NDArray[Any] | slice) -> Problem:
         return Problem(*(getattr(self, field.name)[rows] for field in fields(Problem)))
 
 
@@ -76,25 +81,23 @@ def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
     """Shape (rows, inputs): sizes, what whole steps waste along m and n, and what whole waves of whole tiles waste."""
-    flags = (Precision.FP16, Precision.TF32, Precision.FP8_ROW)
-    columns = np.empty((5 + len(flags) + 2 * len(STEPS) + len(TILES), len(p.m)), np.float32)
-    free = iter(columns)
-    for size in (p.m, p.n, p.k, p.alignment, p.groups):
-        np.log2(size, out=next(free))
-    for code in flags:
-        next(free)[:] = p.precision == code
-    sizes = {*STEPS, *(size for tile in TILES for size in tile)}
-    over_m = {size: np.ceil(p.m / np.float32(size)) for size in sizes}  # a product with 1/size would miss whole tiles
-    over_n = {size: np.ceil(p.n / np.float32(size)) for size in sizes}
-    one_m, one_n = 1 / p.m, 1 / p.n
-    for step in STEPS:
-        np.minimum(over_m[step] * one_m * np.float32(step), 8, out=next(free))
-        np.multiply(over_n[step], one_n * np.float32(step), out=next(free))
-    whole, per_sm = one_m * one_n / p.groups, p.groups / np.float32(sms)
-    for tile_n, tile_m in TILES:
-        waste = np.ceil(over_n[tile_n] * over_m[tile_m] * per_sm) * whole * np.float32(sms * tile_n * tile_m)
-        np.log2(np.minimum(waste, WASTE_MAX, out=waste), out=next(free))
+    columns = np.empty((5 + len(FLAGS) + 2 * len(STEPS) + len(TILES), len(p.m)), np.float32)
+    for first in range(0, len(p.m), BLOCK):
+        rows = slice(first, first + BLOCK)
+        _fill(columns[:, rows], p[rows], sms)
     return columns.T  # column by column: what reads it multiplies by a matrix and minds no order
+
+
+def _fill(columns: NDArray[np.float32], p: Problem, sms: int) -> None:
+    one_m, one_n = 1 / p.m, 1 / p.n
+    over_m, over_n = np.ceil(p.m / SIZES), np.ceil(p.n / SIZES)  # a product with 1/size would miss whole tiles
+    steps = np.stack([np.minimum(over_m[STEP] * one_m * SIZES[STEP], 8), over_n[STEP] * (one_n * SIZES[STEP])], 1)
+    waves = np.ceil(over_n[TILE_N] * over_m[TILE_M] * (p.groups / np.float32(sms)))
+    waste = waves * (one_m * one_n / p.groups) * (np.float32(sms) * SIZES[TILE_N] * SIZES[TILE_M])
+    np.log2(np.stack([p.m, p.n, p.k, p.alignment, p.groups]), out=columns[:5])
+    columns[5 : 5 + len(FLAGS)] = p.precision == FLAGS
+    columns[5 + len(FLAGS) : -len(TILES)] = steps.reshape(-1, len(p.m))
+    np.log2(np.minimum(waste, WASTE_MAX), out=columns[-len(TILES) :])
 
 
 @dataclass(frozen=True, slots=True)

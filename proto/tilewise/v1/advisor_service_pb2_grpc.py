@@ -85,21 +85,21 @@ class AdvisorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Sweep(self, request, context):
-        """Predicts along one or two sizes and marks the cliffs. Answers UNIMPLEMENTED for now.
+        """Predicts along one or two sizes and marks the cliffs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Recommend(self, request, context):
-        """Finds nearby shapes, precisions and ways to run that are faster. Answers UNIMPLEMENTED for now.
+        """Finds nearby shapes, precisions and ways to run that are faster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Check(self, request, context):
-        """Judges changed configurations against a policy. Answers UNIMPLEMENTED for now.
+        """Judges changed configurations against a policy.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -6,7 +6,7 @@ whose rows say which shape they belong to. Everything numeric is a numpy array o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from enum import IntEnum
 
@@ -260,14 +260,19 @@ class OperatorTable:
         Two rows are one operator where all columns agree but PLACE. They are told apart by 64-bit hashes: among a million
         distinct operators two are taken for one with a probability of 3e-8.
         """
-        hashed = np.zeros(len(self), np.uint64)
-        for name in COLUMNS:
-            column = getattr(self, name)
-            if name not in PLACE and len(column) and (column != column[0]).any():
-                hashed = (hashed ^ column.view(np.uint64)) * _MIX
-                hashed ^= hashed >> np.uint64(29)
-        _, rows, place = np.unique(hashed, return_index=True, return_inverse=True)
+        columns = (getattr(self, name) for name in COLUMNS if name not in PLACE)
+        varied = (column for column in columns if len(column) and (column != column[0]).any())
+        _, rows, place = np.unique(mixed(varied, len(self)), return_index=True, return_inverse=True)
         return rows, place
+
+
+def mixed(columns: Iterable[Floats | Ints], length: int) -> NDArray[np.uint64]:
+    """One number a row, equal for rows that are equal in all columns (of 8 bytes an entry)."""
+    found = np.zeros(length, np.uint64)
+    for column in columns:
+        found = (found ^ column.view(np.uint64)) * _MIX
+        found ^= found >> np.uint64(29)
+    return found
 
 
 PLACE = ("label", "shape", "count")  # columns that say where a row stands, not what it is

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.table import COLUMNS, Floats, Ints, Kind, Layout, OperatorTable
+from tilewise.hwdb.table import COLUMNS, PLACE, Floats, Ints, Kind, Layout, OperatorTable, mixed
 from tilewise.hwdb.times import Times
 from tilewise.server.predict import launches
 from tilewise.server.report import Report
 
-PLACE = ("label", "shape", "count")  # columns that say where an operator stands, not what it is
 SIZES = {
     Kind.GEMM: ("m", "n", "k", "groups"),
     Kind.GROUPED_GEMM: ("m", "n", "k", "groups"),
@@ -44,7 +43,6 @@ SIZES = {
 GROUP = ("kind", "op", "variant", "precision", "layout", "phase", "causal")  # one kernel group: alike in all of these
 ALIGNED = 8  # elements: below 16 bytes cuBLAS takes other kernels, whose errors are their own
 ROUNDING = 1e-5  # nets round in single precision, and not alike when they are asked together with others
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 Keys = NDArray[np.uint64]
 Columns = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]
 
@@ -251,10 +249,4 @@ def _group_columns(table: OperatorTable, times: Times) -> list[Columns]:
 
 
 def _mixed(columns: Sequence[Columns]) -> Keys:
-    """One number a row, equal for rows that are equal in all columns."""
-    mixed = np.zeros(len(columns[0]), np.uint64)
-    with np.errstate(over="ignore"):
-        for column in columns:
-            mixed = (mixed ^ np.asarray(column, np.float64).view(np.uint64)) * _MIX
-            mixed ^= mixed >> np.uint64(29)
-    return mixed
+    return mixed((np.asarray(column, np.float64) for column in columns), len(columns[0]))

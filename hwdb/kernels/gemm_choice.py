@@ -9,7 +9,7 @@ the two configurations are near ties.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from typing import Any
 
@@ -53,7 +53,7 @@ class Problem:
     alignment: NDArray[np.float32]
 
     def __getitem__(self, rows: NDArray[Any] | slice) -> Problem:
-        return Problem(*(getattr(self, field.name)[rows] for field in fields(Problem)))
+        return Problem(*(getattr(self, each.name)[rows] for each in fields(Problem)))
 
 
 ELEMENT = np.array([FORMATS[p].bytes for p in Precision], np.float32)
@@ -118,9 +118,14 @@ class ChoiceModel:
     nets: Mapping[int, mlp.Mlp]
     classes: NDArray[np.int64]
     splits: mlp.Mlp  # log2 of the pieces along k, where a configuration splits
+    _known: Ints = field(init=False, repr=False)  # each kind itself, or the nearest that the library was asked about
+
+    def __post_init__(self) -> None:
+        have = np.array(sorted(self.nets))
+        object.__setattr__(self, "_known", have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)])
 
     def choose(self, p: Problem, sms: int) -> Choice:
-        kinds = self.known(kind_of(p))
+        kinds = self._known[kind_of(p)]
         order = np.argsort(kinds.astype(np.int16), kind="stable")
         inputs, kinds = features(p[order], sms), kinds[order]
         index = np.zeros(len(order), np.int64)
@@ -135,13 +140,6 @@ class ChoiceModel:
             inputs = split_features(p[rows], width[rows], height[rows], algorithm[rows], sms)
             pieces[rows] = np.maximum(np.round(2 ** self.splits(inputs)[:, 0]), 2)
         return Choice(index, height, width, pieces, algorithm)
-
-    def known(self, kinds: Ints) -> Ints:
-        """The kinds themselves, or the nearest that the library was asked about."""
-        have = np.array(sorted(self.nets))
-        nearest = have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)]
-        found: Ints = nearest[kinds]
-        return found
 
     def names(self) -> tuple[str, ...]:
         """What each class is, for a reader: tile as features x tokens (along n, along m)."""

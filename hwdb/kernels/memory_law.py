@@ -94,7 +94,8 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     launched = traits.chunk > 0
     launches = np.where(launched, np.ceil(_launches(rows, cols, traits)), 1.0)
     kept = written / (CHOSEN_BYTES * rows)
-    path = _paths(table.op == COPY, read, rows, cols, kept, traits, sku)
+    serial, parts = _column_sum(rows, cols, sku)
+    path = _paths(table.op == COPY, read, rows, cols, kept, parts, traits)
     units = np.where(launched, launches, np.minimum(rows, traits.rows_at_most))
     units = np.where((traits.sorted_beyond > 0) & (path == 0), rows * cols / WARP_COLS, units)
     units = np.where(traits.warp_steps, rows * np.ceil(cols / 32), units)
@@ -107,7 +108,7 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
         missed=missed,
         again=_again(table, rows, traits, sku),
         units=units,
-        walk=_walk(rows, cols, launches, missed / np.maximum(both, 1.0), traits, sku),
+        walk=_walk(rows, cols, launches, serial / parts * (1 + missed / np.maximum(both, 1.0)), traits),
         path=path,
         overlap=(traits.few_sums | (traits.one_kernel & (path == 1))).astype(float),
         launched=launched,
@@ -123,13 +124,14 @@ def _again(table: OperatorTable, rows: Floats, traits: Traits, sku: Sku) -> Floa
     return np.where(traits.picks, _picked_again(table, sku), again) if traits.picks.any() else again
 
 
-def _walk(rows: Floats, cols: Floats, launches: Floats, missed: Floats, traits: Traits, sku: Sku) -> Floats:
-    """Columns that one lane of 32 walks through: a whole row, a warp's share of it, a part of a split sum, a chunk."""
+def _walk(rows: Floats, cols: Floats, launches: Floats, summed: Floats, traits: Traits) -> Floats:
+    """Columns that one lane of 32 walks through: a whole row, a warp's share of it, a part of a split sum, a chunk.
+
+    summed: rows that a thread adds in a sum over rows; what it waits for at each is farther away where it is not in L2
+    """
     shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
     walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
-    serial, parts = _column_sum(rows, cols, sku)
-    # what a lane waits for at each step is farther away where it is not in L2
-    walk = np.where(traits.splits, serial / parts * (1 + missed), walk)
+    walk = np.where(traits.splits, summed, walk)
     return np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
 
 
@@ -145,14 +147,14 @@ def _column_sum(rows: Floats, cols: Floats, sku: Sku) -> tuple[Floats, Floats]:
 
 
 def _paths(
-    copies: NDArray[np.bool_], read: Floats, rows: Floats, cols: Floats, kept: Floats, traits: Traits, sku: Sku
+    copies: NDArray[np.bool_], read: Floats, rows: Floats, cols: Floats, kept: Floats, parts: Floats, traits: Traits
 ) -> Ints:
-    """Which of its kernel's paths a row takes; a later trait overrules an earlier one."""
+    """Which of its kernel's paths a row takes; a later trait overrules an earlier one. kept, parts: of a selection, of a sum over rows."""
     whole = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
     path = whole.astype(np.int64)
     path = np.where(copies & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
     path = np.where(traits.softmax_paths, np.searchsorted(SOFTMAX_COLS, cols), path)
-    path = np.where(traits.splits, _column_sum(rows, cols, sku)[1] > 1, path)
+    path = np.where(traits.splits, parts > 1, path)
     path = np.where(traits.warp_steps, kept > 1, path)  # one is found, several are sorted as well
     return np.where(traits.sorted_beyond > 0, rows <= traits.sorted_beyond, path).astype(np.int64)
 

@@ -90,7 +90,7 @@ class Regression:
     usual: mlp.Mlp | None = None
 
     def residual(self, features: NDArray[np.float32]) -> Floats:
-        return np.clip(_mean(self.nets, features)[:, 0], -self.limit, self.limit)
+        return self.outputs(features)[0]
 
     def outputs(self, features: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
         """The residual, and the usual error of rows like these (1: alike)."""

@@ -66,7 +66,7 @@ class Team:
         """Raises Unavailable where a worker does not come up; its log line says why."""
         self._workers = [Worker(self._settings, self._folder) for _ in range(self._settings.workers)]
         for worker in self._workers:
-            if not worker.ready.wait(START_S) or not worker.up():
+            if not worker.told.wait(START_S) or not worker.ready:
                 raise Unavailable("a worker did not come up; the lines above say why", reason="WORKER_FAILED")
 
     def mend(self) -> None:
@@ -77,7 +77,7 @@ class Team:
                 self._workers[place] = Worker(self._settings, self._folder)
 
     def all_ready(self) -> bool:
-        return all(worker.up() and worker.ready.is_set() for worker in self._workers)
+        return all(worker.up() and worker.ready for worker in self._workers)
 
     def stop(self, grace_s: float) -> None:
         """Tell all to end, and see that they do."""
@@ -97,7 +97,7 @@ class Worker:
 
     def __init__(self, settings: Settings, folder: Path) -> None:
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder), "OMP_NUM_THREADS": "1"}
-        self.since, self.ready = time.monotonic(), threading.Event()
+        self.since, self.told, self.ready = time.monotonic(), threading.Event(), False
         self.process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
@@ -111,8 +111,8 @@ class Worker:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        self.process.stdout.readline()
-        self.ready.set()  # or it has ended; `up` tells
+        self.ready = self.process.stdout.readline().strip() == READY  # one that fails closes its output before it has ended
+        self.told.set()
 
 
 def work() -> None:

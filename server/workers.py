@@ -111,7 +111,9 @@ class Worker:
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        self.ready = self.process.stdout.readline().strip() == READY  # one that fails closes its output before it has ended
+        self.ready = (
+            self.process.stdout.readline().strip() == READY
+        )  # one that fails closes its output before it has ended
         self.told.set()
 
 

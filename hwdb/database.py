@@ -25,6 +25,7 @@ class Database:
         self.folder = folder
         self._skus: dict[str, Sku] = {}
         self._calibrations: dict[tuple[str, str], Calibration] = {}
+        self._published: dict[str, str | None] = {}
 
     @staticmethod
     @cache
@@ -81,7 +82,17 @@ class Database:
 
         sku = self.sku(self.resolve(name).sku)
         chosen = calibration or self.active(sku.name)
-        return Gpu(sku, self.calibration(sku.name, chosen) if chosen else None)
+        if not chosen:
+            return Gpu(sku)
+        other = self._newest_published(sku.name) if self.trust(sku.name, chosen) is Trust.MEASURED else None
+        return Gpu(sku, self.calibration(sku.name, chosen), self.calibration(sku.name, other) if other else None)
+
+    def _newest_published(self, sku: str) -> str | None:
+        """The packaged calibration that others' measurements made, which knows what ours leave out; None without one."""
+        if sku not in self._published:
+            found = [id for id in Database.calibrations(self, sku) if self.trust(sku, id) is Trust.PUBLISHED]
+            self._published[sku] = max(found, default=None)
+        return self._published[sku]
 
     def calibration(self, sku: str, id: str) -> Calibration:
         """One calibration of a SKU. Raises NotFound (CALIBRATION_NOT_FOUND), listing those there are."""

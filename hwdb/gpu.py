@@ -40,41 +40,49 @@ class Models(Protocol):
 
 @dataclass(frozen=True)
 class Gpu:
-    """sku: the datasheet; calibration: what was measured on it, None where nothing was."""
+    """sku: the datasheet; calibration: what was measured on it, None where nothing was; published: beside a measured one,
+
+    answers rows that name a serving engine's kernels and kinds of operators that were not measured, such as collectives.
+    """
 
     sku: Sku
     calibration: Models | None = None
+    published: Models | None = None
 
     def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
         """Times of every row: by the calibration's model of its kind where there is one, else by the roofline."""
-        fitted = self._models()
-        if not fitted:
+        if self.calibration is None:
             return roofline.predict(table, {}, self.sku, state)
-        model = self.calibration.model("power") if self.calibration is not None else {}
+        model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
-            return power.sustain(table, self._parts(table, fitted, State.BURST), model, self.sku)
-        return self._parts(table, fitted, state)
+            return power.sustain(table, self._parts(table, State.BURST), model, self.sku)
+        return self._parts(table, state)
 
-    def _parts(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
+    def _parts(self, table: OperatorTable, state: State) -> Times:
         """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
         if table.shapes > 1:
             rows, place = table.distinct()
-            return self._by_kind(table.select(rows), fitted, state).select(place)
-        return self._by_kind(table, fitted, state)
+            return self._by_kind(table.select(rows), state).select(place)
+        return self._by_kind(table, state)
 
-    def _by_kind(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
-        parts = []
+    def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
-        for kind in sorted(set(kinds.tolist())):
-            rows = np.flatnonzero(kinds == kind)
+        named = (table.library > 0) & (self.published is not None)
+        parts = []
+        for kind, by_name in sorted(set(zip(kinds.tolist(), named.tolist(), strict=True))):
+            rows = np.flatnonzero((kinds == kind) & (named == by_name))
             part = table if len(rows) == len(table) else table.select(rows)
-            if kind in fitted:
-                key = (self.sku.name, self.calibration.sha256 if self.calibration else "", kind, state)
-                ask = partial(self._fitted, part, Kind(kind), fitted[kind], state)
-                parts.append((rows, times_of(key, part, ask)))
-            else:
-                parts.append((rows, roofline.predict(part, {}, self.sku, state)))
+            parts.append((rows, self._answered(part, kind, by_name, state)))
         return merge(len(table), parts)
+
+    def _answered(self, table: OperatorTable, kind: int, by_name: bool, state: State) -> Times:
+        """Rows of one kind by the first calibration that has a model of them, else by the roofline."""
+        for source in (self.published,) if by_name else (self.calibration, self.published):
+            model = source.model(FAMILIES[Kind(kind)]) if source is not None and kind != UNKNOWN else None
+            if source is not None and model:
+                ask = partial(self._fitted, table, Kind(kind), model, state)
+                return times_of((self.sku.name, source.sha256, kind, state), table, ask)
+        return roofline.predict(table, {}, self.sku, state)
 
     def _fitted(self, table: OperatorTable, kind: Kind, model: Mapping[str, Any], state: State) -> Times:
         kernel = import_module(f"tilewise.hwdb.kernels.{model.get('law', FAMILIES[kind])}")
@@ -94,15 +102,10 @@ class Gpu:
         answered = np.flatnonzero(fair)
         return merge(len(table), [(kept, times.select(kept)), (refused[fair], rough.select(answered))])
 
-    def _models(self) -> dict[Kind, Mapping[str, Any]]:
-        if self.calibration is None:
-            return {}
-        models = {kind: self.calibration.model(family) for kind, family in FAMILIES.items()}
-        return {kind: model for kind, model in models.items() if model}
-
     def library(self, kind: Kind, software: str) -> int:
-        """Code of a software whose kernels the calibration knows by name, for a table's column `library`; 0 for none."""
-        return code(self._models().get(kind, {}), software)
+        """Code of a software whose kernels are known by name, for a table's column `library`; 0 for none."""
+        source = self.published or self.calibration
+        return code(source.model(FAMILIES[kind]), software) if source is not None else 0
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

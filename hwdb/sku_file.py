@@ -15,7 +15,7 @@ from tilewise.hwdb.sku import Ceiling, Figure, Names, Sku
 from tilewise.hwdb.sku_keys import CEILINGS, RANGES, RATES, REQUIRED, SECTIONS, TEXTS
 from tilewise.hwdb.times import Trust
 
-MARK = re.compile(r"\[([KSDR3])\]$")
+MARK = re.compile(r"\[([KSDRM3])\]$")
 TOLERANCE = 0.03  # of peak = SMs x clock x FLOP per clock and SM
 T = TypeVar("T")
 
@@ -104,7 +104,7 @@ class Reader:
             refuse(self.name, key, f"has no source: [sources] holds no {source!r}")
         mark = MARK.search(text)
         if mark is None:
-            refuse(self.name, key, f"has a source without a mark: {text!r} must end in [K], [S], [D], [R] or [3]")
+            refuse(self.name, key, f"has a source without a mark: {text!r} must end in [K], [S], [D], [R], [M] or [3]")
         return text[: mark.start()].rstrip(), mark[1]
 
     def in_range(self, key: str, value: Any) -> None:

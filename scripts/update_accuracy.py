@@ -3,13 +3,14 @@
     python scripts/update_accuracy.py            write both anew
     python scripts/update_accuracy.py --check    exit 1 where they are not what a run gives
 
-The tables are no part of the project: they are looked for in ../shared, or in $TILEWISE_SHARED.
+Tables that are no part of the project are looked for in ../shared, or in $TILEWISE_SHARED.
 """
 
 import os
 import re
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,25 +28,27 @@ BLOCK = re.compile(r"<!-- accuracy:begin -->\n.*?<!-- accuracy:end -->", re.DOTA
 HEADER = "| | points | mean error | median | p90 | bias | 90 % interval covers | its width |\n|---|--:|--:|--:|--:|--:|--:|--:|"
 
 
-def validations(shared: Path) -> dict[str, Validation]:
-    """Every table of the rules, by its name in them."""
-    gpu = Database.packaged().gpu(RULES["gpu"])
-    found = {}
-    for name, where in RULES["tables"].items():
-        path = shared / where
-        configs = path.parent / "configs"
-        texts = {each.stem: each.read_text(encoding="utf-8") for each in configs.glob("*.json")}
-        found[name] = validate(path.read_text(encoding="utf-8"), path.name, gpu, texts.get)
-    return found
+def validations(shared: Path) -> dict[str, dict[str, Validation]]:
+    """Every table of the rules, by SKU and by its name in them."""
+    return {rule["sku"]: dict(_validated(rule, shared)) for rule in RULES["gpu"]}
+
+
+def _validated(rule: dict[str, Any], shared: Path) -> Iterator[tuple[str, Validation]]:
+    gpu = Database.packaged().gpu(rule["sku"])
+    folder = next(root / rule["folder"] for root in (ROOT, shared) if (root / rule["folder"]).is_dir())
+    texts = {each.stem: each.read_text(encoding="utf-8") for each in (folder / "configs").glob("*.json")}
+    for name, file in rule["tables"].items():
+        yield name, validate((folder / file).read_text(encoding="utf-8"), file, gpu, texts.get)
 
 
 def headlines(found: dict[str, Validation]) -> list[tuple[str, Errors | None]]:
-    """The lines that sum everything up."""
+    """The lines that sum a GPU's tables up."""
     lines = []
     for rule in RULES["headline"]:
-        outcome = found[rule["table"]].outcome
-        quantity = next(each for each in outcome.quantities if each.name == rule["quantity"])
-        lines.append((rule["label"], errors(quantity, picked(outcome, rule.get("rows", {})))))
+        if rule["table"] in found:
+            outcome = found[rule["table"]].outcome
+            quantity = next(each for each in outcome.quantities if each.name == rule["quantity"])
+            lines.append((rule["label"], errors(quantity, picked(outcome, rule.get("rows", {})))))
     return lines
 
 
@@ -57,18 +60,24 @@ def line(label: str, error: Errors | None) -> str:
     return f"| {label} | {error.points} | {' | '.join(figures)} |"
 
 
-def block(found: dict[str, Validation]) -> str:
-    """What the README shows."""
+def block(rule: dict[str, Any], found: dict[str, Validation]) -> str:
+    """What the README shows of a GPU."""
     calibration = next(iter(found.values())).calibration
     basis = f"calibration {calibration}" if calibration else "datasheets and published ceilings, no calibration yet"
     rows = "\n".join(line(label, error) for label, error in headlines(found))
-    return f"{RULES['summary'].strip()} Predictions rest on {basis}.\n\n{HEADER}\n{rows}\n"
+    return f"{rule['summary'].strip()} Predictions rest on {basis}.\n\n{HEADER}\n{rows}\n"
 
 
-def page(found: dict[str, Validation]) -> str:
-    """docs/accuracy.md: the block, how it was measured, and every group of every table."""
-    parts = [RULES["title"].strip(), block(found), RULES["method"].strip(), _held_out()]
-    parts += [section(one) for one in found.values()]
+def blocks(found: dict[str, dict[str, Validation]]) -> str:
+    return "\n".join(block(rule, found[rule["sku"]]) for rule in RULES["gpu"])
+
+
+def page(found: dict[str, dict[str, Validation]]) -> str:
+    """docs/accuracy.md: the blocks, how they were measured, and every group of every table."""
+    summary = blocks(found).replace("](tests/", "](../tests/")
+    parts = [RULES["title"].strip(), summary, RULES["method"].strip()]
+    for sku, tables in found.items():
+        parts += [f"# {sku}", _held_out(sku), *map(section, tables.values())]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
@@ -89,9 +98,9 @@ def section(one: Validation) -> str:
     return "\n".join(lines)
 
 
-def _held_out() -> str:
+def _held_out(sku: str) -> str:
     """The calibration's own held-out points, from its card."""
-    calibration = Database.packaged().gpu(RULES["gpu"]).calibration
+    calibration = Database.packaged().gpu(sku).calibration
     card: dict[str, Any] = getattr(calibration, "card", {})
     entries = card.get("held_out", [])
     if not entries:
@@ -105,8 +114,8 @@ def _held_out() -> str:
     return "\n".join([RULES["held_out"].strip(), "", head, *rows])
 
 
-def readme(text: str, found: dict[str, Validation]) -> str:
-    return BLOCK.sub(lambda _: f"<!-- accuracy:begin -->\n{block(found)}<!-- accuracy:end -->", text)
+def readme(text: str, found: dict[str, dict[str, Validation]]) -> str:
+    return BLOCK.sub(lambda _: f"<!-- accuracy:begin -->\n{blocks(found)}<!-- accuracy:end -->", text)
 
 
 if __name__ == "__main__":

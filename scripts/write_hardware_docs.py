@@ -27,6 +27,7 @@ The mark after a figure says how far to trust it:
 | K | the vendor's figure, quoted without opening the document: check before quoting it on |
 | D | derived by arithmetic from other figures |
 | R | run by us on a CPU, such as a vendor's own heuristic library |
+| M | read by us from a device's driver |
 | 3 | third party or press |
 """
 

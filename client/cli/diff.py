@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -71,6 +72,6 @@ def _from_folder(asked: CheckRequest, folder: Path) -> CheckResponse:
 
     def gpu_of(name: str) -> Gpu:
         gpu = database.gpu(name)
-        return Gpu(gpu.sku, found) if gpu.sku.name == found.sku else gpu
+        return replace(gpu, calibration=found) if gpu.sku.name == found.sku else gpu
 
     return check(asked, gpu_of, database.version)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
-from tilewise.hwdb.kernels import attention_physics, mlp, regression, roofline
+from tilewise.hwdb.kernels import attention_physics, machines, mlp, regression, roofline
 from tilewise.hwdb.kernels.attention_kernels import (
     CUDNN,
     FLASH,
@@ -86,11 +86,13 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
     """The model, fitted to the burst points that are not held out."""
     columns = calibration.measurements("attention")
     use = ~columns["held"] & (columns["state"] == "burst") & (columns["backend"] != "cpu")
-    return fit({name: values[use] for name, values in columns.items()}, sku)
+    apart = {name: values[use] for name, values in columns.items()}
+    differ = machines.between_cards(calibration, "attention", apart["time_us"] * 1e-6)
+    return fit(apart, sku, differ=differ)
 
 
-def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN) -> dict[str, Any]:
-    """The model of points with columns of a measurement file."""
+def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN, differ: Floats | float = 0.0) -> dict[str, Any]:
+    """The model of points with columns of a measurement file. differ: what machines differ by (regression.fit)."""
     rows = table({"attention": columns})
     took_s = measured_s({"attention": columns})
     cut = grid(rows, backend(rows), sku.sm_count)
@@ -99,7 +101,7 @@ def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN) -> dict[str,
     constants, efficiency = attention_physics.fit(work, cut, fits, took_s, sku)
     # the residual learns from what physics misses of points that it was not fitted to
     spent = attention_physics.cross_fitted(work, cut, fits, took_s, sku)
-    residual = regression.fit(_rows(rows, cut, work, spent, sku), took_s, plan, nets=2, limit=LIMIT)
+    residual = regression.fit(_rows(rows, cut, work, spent, sku), took_s, plan, nets=2, limit=LIMIT, machines=differ)
     return {"constants": constants, "efficiency": efficiency} | residual.to_arrays()
 
 

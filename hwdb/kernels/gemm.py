@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.kernels import gemm_choice, mlp, regression, roofline
+from tilewise.hwdb.kernels import gemm_choice, machines, mlp, regression, roofline
 from tilewise.hwdb.kernels.gemm_choice import OUTPUT, Choice, ChoiceModel, Problem
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
@@ -173,7 +173,8 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[An
     p = problem_of({name: values[use] for name, values in columns.items()})
     rows, _ = evaluate(p, model, sku)
     plan = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
-    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL, machines=columns["spread"][use] / 2)
+    differ = np.maximum(columns["spread"][use] / 2, machines.between_cards(calibration, "gemm", time_s[use]))
+    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL, machines=differ)
     asked, _ = evaluate(gemm_choice.asked(harvest, every=3), model, sku)
     seen = np.concatenate([asked.features, *[rows.features] * 4])
     residual = regression.distilled(residual, seen, mlp.Training(hidden=(96, 32), epochs=60, batch=256, decay=0.0))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
-from tilewise.hwdb.kernels import mlp, regression
+from tilewise.hwdb.kernels import machines, mlp, regression
 from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
@@ -106,15 +106,16 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[An
     """The model, fitted to the burst points that are not held out."""
     columns = calibration.measurements("grouped_gemm")
     rows = ~columns["held"] & (columns["state"] == "burst")
-    return fit({name: values[rows] for name, values in columns.items()}, sku)
+    apart = {name: values[rows] for name, values in columns.items()}
+    return fit(apart, sku, machines.between_cards(calibration, "grouped_gemm", apart["time_us"] * 1e-6))
 
 
-def fit(columns: Measurements, sku: Sku) -> dict[str, NDArray[Any]]:
-    """Fit to measured columns (calibration/benchmarks/grouped_gemm.py)."""
+def fit(columns: Measurements, sku: Sku, differ: Floats | float = 0.0) -> dict[str, NDArray[Any]]:
+    """Fit to measured columns (calibration/benchmarks/grouped_gemm.py). differ: what machines differ by (regression.fit)."""
     points = table({"grouped_gemm": columns})
     took_s, w = measured_s({"grouped_gemm": columns}), work(points, sku)
     constants = np.stack([_law(w[points.layout == one], took_s[points.layout == one], sku) for one in Layout])
-    fitted = regression.fit(_rows(points, w, constants, sku), took_s, PLAN, nets=4, limit=1.0)
+    fitted = regression.fit(_rows(points, w, constants, sku), took_s, PLAN, nets=4, limit=1.0, machines=differ)
     return {"constants": constants} | fitted.to_arrays()
 
 

@@ -6,12 +6,14 @@ adds to it is the gap of eager and compiled code.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tilewise.hwdb.calibration import Calibration, Measurements
+from tilewise.hwdb.kernels import machines
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats
 
@@ -27,13 +29,13 @@ NODE_GAP_S = [0.0, 0.0, 1e-7]  # see the module; the upper end is what 100 and 1
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
     """{mode: {issue_s, gap_s: [low, value, high], source}}, as hwdb/launch.py reads it."""
-    return fit(calibration.measurements("launch"))
+    return fit(calibration.measurements("launch"), machines.between_hosts(calibration))
 
 
-def fit(columns: Measurements) -> dict[str, Any]:
+def fit(columns: Measurements, differ: float = 0.0) -> dict[str, Any]:
     """Issue of eager code: a recorded call with its silent ones, and the model's Python around them.
 
-    Compiled code calls generated wrappers instead: from half the quickest call to a usual one. A graph is issued once.
+    differ: log by which another host's may differ. Compiled code calls generated wrappers instead: from half the quickest call to a usual one. A graph is issued once.
     """
     issue, queued, node = (_times(columns, mode) for mode in ("issue", "queued", "graph"))
     recorded = np.array([*_times(columns, "forward").values(), *_times(columns, "backward").values()])
@@ -44,8 +46,8 @@ def fit(columns: Measurements) -> dict[str, Any]:
     compiled = [calls.min() / 2, calls.min(), float(np.median(calls))]
     per_node = _times(columns, "graph_launch", calls=1000).get("add_", 0.0) / 1000
     return {
-        "eager": _entry(eager, gap),
-        "compiled": _entry(compiled, gap),
+        "eager": _entry(wider(eager, differ), gap),
+        "compiled": _entry(wider(compiled, differ), gap),
         "graph": _entry([0.0, per_node, 10 * per_node], NODE_GAP_S),
     }
 
@@ -59,6 +61,16 @@ def _times(columns: Measurements, mode: str, calls: int = 0) -> dict[str, float]
 
 def _range(seconds: Floats) -> list[float]:
     return [float(value) for value in np.quantile(seconds, [0.05, 0.5, 0.95])]
+
+
+def wider(seconds: Sequence[float], differ: float) -> list[float]:
+    """[low, value, high] whose ends lie `differ` (log) farther out, as independent errors add."""
+    low, value, high = seconds
+    return [value / _both(value / low, differ), value, value * _both(high / value, differ)]
+
+
+def _both(ratio: float, differ: float) -> float:
+    return math.exp(math.hypot(math.log(ratio), differ))
 
 
 def _entry(issue_s: list[float], gap_s: list[float]) -> Mapping[str, Any]:

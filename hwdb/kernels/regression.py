@@ -149,7 +149,7 @@ def fit(
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
     `limit` bounds |log residual|. `local`: how a net learns where errors are usually large or small; None: it is not asked.
-    `machines`: half of what machines of the SKU differed by, as a share of the time: the interval is for each, not for their mean.
+    `machines`: what one machine of the SKU differs by from what is fitted, as a share of the time: the interval is for each.
     `folds`: which of FOLDS each row is judged in, for rows that share a shape; unset: by lot.
     Held-out shapes are not the caller's to hand in: they judge the result.
     """

@@ -104,7 +104,7 @@ class OnlyLaunch:
 
 
 def test_launch_costs_of_a_calibration_replace_the_published_ones() -> None:
-    plain = DATABASE.gpu("h200-sxm-141gb")
+    plain = DATABASE.gpu("h200-nvl-141gb")
     measured = type(plain)(plain.sku, OnlyLaunch()).launch("eager")
     assert (measured.issue_s, measured.issue_low_s, measured.issue_high_s) == (4e-6, 3e-6, 5e-6)
     assert measured.trust is Trust.MEASURED

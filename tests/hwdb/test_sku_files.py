@@ -63,7 +63,7 @@ def test_every_figure_has_a_source_with_a_mark(name: str) -> None:
     sku = DATABASE.sku(name)
     figures = [*sku.figures.values(), *sku.peaks.values(), *sku.flops_per_clock.values(), *sku.ceilings.values()]
     assert len(figures) > 30
-    assert all(figure.source and figure.mark in {"K", "S", "D", "R", "3"} for figure in figures)
+    assert all(figure.source and figure.mark in {"K", "S", "D", "R", "M", "3"} for figure in figures)
 
 
 @pytest.mark.parametrize("name", DATABASE.skus())

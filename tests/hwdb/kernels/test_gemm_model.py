@@ -55,6 +55,8 @@ class MadeUp:
             "kernel": np.full(count, "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_TNT"),
         }
 
+    card: dict[str, Any] = {"others": [{}]}  # several cards: nothing is added for the next one
+
     def families(self) -> tuple[str, ...]:
         return ("gemm",)
 

@@ -1,11 +1,13 @@
 """Models of others' measurements: they answer for every GPU end to end, name whose kernels they hold for, widen what they carry."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewise.hwdb.database import Database
+from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import roofline
 from tilewise.hwdb.kernels.published import transfer
 from tilewise.hwdb.kernels.published.software import code, label, multiplies
@@ -27,6 +29,13 @@ WORKLOADS = (
 )
 
 
+def published(sku: str) -> Gpu:
+    """The GPU by its published calibration, also where a measured one has retired it."""
+    database = Database.packaged()
+    (id,) = (one for one in database.calibrations(sku) if database.trust(sku, one) is Trust.PUBLISHED)
+    return database.gpu(sku, id)
+
+
 def llama(workload: Workload) -> OperatorTable:
     return build(read((ROOT / "examples" / "llama-3-8b.json").read_text()), workload)
 
@@ -34,8 +43,7 @@ def llama(workload: Workload) -> OperatorTable:
 @pytest.mark.parametrize("sku", PUBLISHED)
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.phase)
 def test_every_operator_has_a_time_an_interval_and_a_trust_below_measured(sku: str, workload: Workload) -> None:
-    gpu = Database.packaged().gpu(sku)
-    table = llama(workload)
+    gpu, table = published(sku), llama(workload)
     times = gpu.predict(table, workload.clock)
     assert not times.refused.any(), sorted(set(times.refusals))
     assert ((times.low_s > 0) & (times.low_s <= times.time_s) & (times.time_s <= times.high_s)).all()
@@ -47,7 +55,7 @@ def test_every_operator_has_a_time_an_interval_and_a_trust_below_measured(sku: s
 @pytest.mark.parametrize("sku", ["b200-sxm-180gb", "h200-sxm-141gb", "gb200-186gb"])
 def test_forward_products_are_published_and_gradients_say_that_they_rest_on_less(sku: str) -> None:
     table = llama(WORKLOADS[2])
-    times = Database.packaged().gpu(sku).predict(table)
+    times = published(sku).predict(table)
     products = table.kind == Kind.GEMM
     forward = products & (table.layout == Layout.FORWARD)
     assert (times.trust[forward] == Trust.PUBLISHED).all()
@@ -68,6 +76,18 @@ def test_a_carry_over_is_the_siblings_time_by_the_ratio_of_rooflines_with_its_me
     widened = np.log(carried.high_s / carried.time_s) - np.log(fitted.high_s / fitted.time_s)
     assert widened[mine] == pytest.approx(transfer.error("memory", sku))
     assert (carried.trust[mine] == Trust.DATASHEET).all()
+
+
+def test_a_measured_calibration_leaves_rows_that_name_an_engines_kernel_to_the_published_one() -> None:
+    both, alone = Database.packaged().gpu("h200-sxm-141gb"), published("h200-sxm-141gb")
+    name = next(str(one["name"]) for one in alone.calibration.model("gemm")["software"])  # type: ignore[union-attr]
+    table = llama(WORKLOADS[0])
+    products = table.kind == Kind.GEMM
+    named = replace(table, library=np.where(products, both.library(Kind.GEMM, name), 0))
+    times, torch, engine = both.predict(named), both.predict(table), alone.predict(named)
+    assert (times.time_s[products] == engine.time_s[products]).all() and (times.time_s == torch.time_s)[~products].all()
+    assert set(times.trust[products].tolist()) == {Trust.PUBLISHED}
+    assert (torch.trust[products] == Trust.MEASURED).all()
 
 
 def test_without_a_sibling_the_roofline_answers() -> None:

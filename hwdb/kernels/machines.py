@@ -1,0 +1,48 @@
+"""What the next machine of a SKU differs by from the one that was measured.
+
+A calibration that pools several cards knows it from its own points; one of a single card is widened by what cards of
+another SKU were seen to differ by (machines.toml).
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.table import Floats
+
+
+def between_cards(calibration: Calibration, family: str, time_s: Floats) -> Floats:
+    """Log by which another card's time may differ (90 %), shape of `time_s`; 0 for a calibration of several cards."""
+    if pools(calibration):
+        return np.zeros_like(time_s)
+    cards = facts()["cards"]
+    found: Floats = np.array(cards[family])[np.searchsorted(cards["edges_s"], time_s)]
+    return found
+
+
+def between_hosts(calibration: Calibration) -> float:
+    """Log by which another host's launch costs may differ; 0 for a calibration of several machines."""
+    return 0.0 if pools(calibration) else math.log(host_factor())
+
+
+def pools(calibration: Calibration) -> bool:
+    """Whether points of several machines make up the calibration."""
+    return bool(calibration.card.get("others"))
+
+
+def host_factor() -> float:
+    """By which hosts of one SKU differ in what a launch costs."""
+    return float(facts()["hosts"]["factor"])
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """machines.toml."""
+    return tomllib.loads((files("tilewise.hwdb.kernels") / "machines.toml").read_text(encoding="utf-8"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -55,7 +55,7 @@ class MadeUp:
             "kernel": np.full(count, "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_TNT"),
         }
 
-    card: dict[str, Any] = {"others": [{}]}  # several cards: nothing is added for the next one
+    card: ClassVar[dict[str, Any]] = {"others": [{}]}  # several cards: nothing is added for the next one
 
     def families(self) -> tuple[str, ...]:
         return ("gemm",)

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
+from tilewise.hwdb.kernels.published.engines import Kernels, kernels
 from tilewise.hwdb.kernels.published.software import code
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
@@ -103,6 +104,10 @@ class Gpu:
     def library(self, kind: Kind, software: str) -> int:
         """Code of a software whose kernels the calibration knows by name, for a table's column `library`; 0 for none."""
         return code(self._models().get(kind, {}), software)
+
+    def kernels(self, engine: str) -> Kernels:
+        """Which kernels of the calibration a serving engine runs; none for "none"."""
+        return kernels(engine, self._models())
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

@@ -82,7 +82,7 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
 def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
     """Cache bytes of one token of one sequence on one rank, over all decoder layers."""
     width = sum(block.count * _cached(mixer, plan) for block, mixer in _mixers(arch) if isinstance(mixer, Attention))
-    return width * plan.width
+    return width * plan.stored
 
 
 def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
@@ -91,7 +91,7 @@ def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
     for block, mixer in _mixers(arch):
         if isinstance(mixer, Attention):
             total = total + block.count * _cached(mixer, plan) * _kept(mixer, plan.context)
-    return total * plan.batch * plan.width
+    return total * plan.batch * plan.stored
 
 
 def recurrent_state_bytes(arch: Architecture, plan: Plan) -> Number:

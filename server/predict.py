@@ -19,7 +19,7 @@ from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.memory import memory
-from tilewise.server.operators import walk
+from tilewise.server.operators import engine, walk
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
@@ -52,10 +52,11 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     architecture do not fit together), NotAvailable (precision), and TilewiseError UTILIZATION_ABOVE_100 where a
     FLOP count or a peak must be wrong.
     """
-    emitted = walk(arch, workload)
+    kernels = gpu.kernels(workload.engine)
+    emitted = walk(arch, workload, kernels)
     table = emitted.table()
     times = gpu.predict(table, workload.clock)
-    peak = gpu.peak(workload.format)
+    peak = gpu.peak(kernels.multiplies(workload.format))
     launched = launches(table, times, gpu)
     sums = _sums(gpu, workload, table, times, launched)
     parameters = count(arch)
@@ -83,6 +84,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
             *notes(arch, workload.tensor_parallel),
             *padding_notes(arch, workload.tokens),
             *stride_notes(arch, workload, gpu.sku),
+            *engine.notes(arch, workload, kernels),
         ),
         table=table,
         times=times,
@@ -111,10 +113,11 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
 def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     """`predict` for an Architecture whose sizes are arrays: one row a candidate, no loop over them."""
-    emitted = walk(arch, workload)
+    kernels = gpu.kernels(workload.engine)
+    emitted = walk(arch, workload, kernels)
     table = emitted.table()
     times = gpu.predict(table, workload.clock)
-    peak = gpu.peak(workload.format)
+    peak = gpu.peak(kernels.multiplies(workload.format))
     sums = _sums(gpu, workload, table, times, launches(table, times, gpu))
     flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
     moved = by_shape(table, table.bytes_read + table.bytes_written)

@@ -17,6 +17,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "logits": ("last", "all"),
     "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
+    "engine": ("none", "trtllm", "vllm", "sglang"),
+    "kv_cache": ("auto", "fp8"),
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
@@ -34,14 +36,16 @@ class Workload:
     context:    decode: keys each new token attends to, itself included; 0 elsewhere
     precision:  input format of the linear layers' GEMMs; attention, router and lm_head keep 16 bit under 8-bit and
                 4-bit formats
-    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them), "compiled" (what
-                inductor fuses), "graph" (the same kernels launched as graph nodes)
+    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them; the default), "compiled" (what
+                inductor fuses), "graph" (the same kernels launched as graph nodes; an engine's only choice)
     recompute:  "none"; "full" (checkpoint every layer); "selective" (norms, rotary and activation functions
                 again in the backward, matrix products kept)
     optimizer:  "adamw" (fused, states in the parameters' dtype, as torch makes them) or "none"
     state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
+    engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
+    kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
 
     Raises InvalidInput with the field's name.
     """
@@ -51,7 +55,7 @@ class Workload:
     sequence: int = 0
     context: int = 0
     precision: str = "bf16"
-    mode: str = "eager"
+    mode: str = ""
     tensor_parallel: int = 1
     recompute: str = "none"
     optimizer: str = ""
@@ -59,6 +63,8 @@ class Workload:
     logits: str = ""
     attention_backend: str = "auto"
     cache: str = ""
+    engine: str = "none"
+    kv_cache: str = "auto"
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -67,6 +73,7 @@ class Workload:
             "state": "sustained" if training else "burst",
             "logits": "all" if training else "last",
             "cache": "none" if training else "append",
+            "mode": "graph" if self.engine != "none" else "eager",
         }
         for name, value in defaults.items():
             if not getattr(self, name):
@@ -87,6 +94,20 @@ class Workload:
             raise _invalid("optimizer", f"optimizer {self.optimizer!r} needs phase 'train'; {self.phase} has no step")
         if self.phase == "train" and self.logits != "all":
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
+        if self.engine == "none" and self.kv_cache != "auto":
+            raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
+        if self.engine != "none":
+            self._served()
+
+    def _served(self) -> None:
+        """What an engine decides by itself."""
+        if self.phase == "train":
+            raise _invalid("engine", f"engine {self.engine!r} serves and does not train: phase is prefill or decode")
+        if self.mode != "graph":
+            raise _invalid("mode", f"engine {self.engine!r} launches a step as one graph: mode is graph, or unset")
+        if self.attention_backend != "auto":
+            message = f"attention_backend names torch's kernels: engine {self.engine!r} has its own, leave it unset"
+            raise _invalid("attention_backend", message)
 
     @property
     def format(self) -> Precision:

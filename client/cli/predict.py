@@ -24,6 +24,8 @@ CHOICES = {
     "logits": work.Logits,
     "attention_backend": work.AttentionBackend,
     "cache": work.Cache,
+    "engine": work.Engine,
+    "kv_cache": work.KvCache,
 }
 
 
@@ -52,6 +54,8 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
         option(
             "--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."
         ),
+        option("--engine", type=click.Choice(words(work.Engine)), help="Whose kernels serve; unset: none, so torch's."),
+        option("--kv-cache", type=click.Choice(words(work.KvCache)), help="Format of an engine's cache; unset: auto."),
     )
 
     def add(command: Command) -> Command:

@@ -24,7 +24,7 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
-    heads = _heads(plan, att, tokens, source)
+    heads = heads_of(plan, att, tokens, source)
     with e.scope(part="attention"):
         if att.indexer is not None:
             _index(e, plan, att.indexer, att.causal, heads, style)
@@ -42,7 +42,8 @@ def attend(
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
-def _heads(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
+def heads_of(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
+    """One rank's heads over `tokens` rows; `source` is the key length of cross-attention."""
     seq_q = tokens // plan.batch
     return Heads(
         q=att.heads // plan.tp,

@@ -1,0 +1,119 @@
+"""Which of a calibration's published kernels a serving engine runs, by operator and format (engines.toml)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Kind, Phase
+
+CACHES = {Phase.FORWARD: {False: "bf16/bf16", True: "fp8/fp8"}, Phase.DECODE: {False: "bf16/bf16", True: "bf16/fp8"}}
+EXPERTS_ONLY = (Precision.MXFP4,)  # formats of experts alone (gpt-oss): an engine's other products stay in 16 bit
+
+
+class Kernel(NamedTuple):
+    """code: of a table's column `library`; name: as the calibration lists it."""
+
+    code: int
+    name: str
+
+
+NONE = Kernel(0, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """An engine's kernels on one GPU; what is missing was not published for it there.
+
+    products, experts: by the precision asked for; attention: by phase and whether the cache is fp8
+    """
+
+    engine: str = "none"
+    products: Mapping[Precision, Kernel] = field(default_factory=dict)
+    experts: Mapping[Precision, Kernel] = field(default_factory=dict)
+    attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
+
+    def product(self, precision: Precision) -> int:
+        """The `library` code of a GEMM, 0 where nobody's is known."""
+        return self.products.get(precision, NONE).code
+
+    def casts(self, precision: Precision) -> bool:
+        """Whether the time of a product holds the cast of its activations, too."""
+        return precision in self.products and quantises(self.products[precision].name)
+
+    def multiplies(self, precision: Precision) -> Precision:
+        """The format in which a step's products mostly run: w4a16 experts multiply in bf16."""
+        if precision in EXPERTS_ONLY and precision in self.experts:
+            return multiplies(self.experts[precision].name)
+        return precision
+
+    @property
+    def title(self) -> str:
+        return str(facts()[self.engine]["title"])
+
+    def rotates(self, phase: Phase, fp8: bool) -> bool:
+        """Whether the time of an attention holds the rotation and the write to the cache."""
+        return (phase, fp8) in self.attention and bool(facts()[self.engine]["rotates"])
+
+    def selects(self, experts: Kernel) -> bool:
+        """Whether the time of a fused layer holds the choice of its experts."""
+        return any(word in experts.name for word in facts()[self.engine]["selects"])
+
+
+def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]]) -> Kernels:
+    """The kernels of an engine among those that fitted models list; models: by Kind, as Gpu has them."""
+    if engine == "none":
+        return Kernels()
+    lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in Kind}
+    formats: Mapping[str, list[str]] = facts()[engine]["experts"]
+    narrow = {precision: precision.name.lower() for precision in Precision}
+    products = {p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}
+    experts = {p: best(engine, lists[Kind.GROUPED_GEMM], formats.get(name, [name])) for p, name in narrow.items()}
+    attention = {
+        (phase, fp8): best(f"{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
+        for phase, caches in CACHES.items()
+        for fp8, stored in caches.items()
+    }
+    return Kernels(
+        engine,
+        {key: one for key, one in products.items() if one.code},
+        {key: one for key, one in experts.items() if one.code},
+        {key: one for key, one in attention.items() if one.code},
+    )
+
+
+def best(whose: str, listed: Sequence[Mapping[str, Any]], formats: Sequence[str]) -> Kernel:
+    """The kernel of `whose` ("vllm", "decode vllm") in the first of the formats: of the newest release the preferred one."""
+    about = facts()[whose.rpartition(" ")[2]]
+    for wanted in formats:
+        found = [
+            Kernel(at, name)
+            for at, name in enumerate((str(one["name"]) for one in listed), 1)
+            if name.startswith(f"{whose} ") and name.rpartition(", ")[2] == wanted
+            and int(listed[at - 1]["points"]) >= USUAL_MIN and not any(word in name for word in about["never"])
+        ]  # fmt: skip
+        if found:
+            return max(found, key=lambda one: (release(one.name), -preference(one.name, about["kernels"])))
+    return NONE
+
+
+def release(name: str) -> tuple[int, ...]:
+    """Numbers of the release in a name: "vllm 0.24.0; kernel" -> (0, 24, 0)."""
+    return tuple(int(number) for number in re.findall(r"\d+", name.partition(";")[0]))
+
+
+def preference(name: str, words: Sequence[str]) -> int:
+    return next((at for at, word in enumerate(words) if word in name), len(words))
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """engines.toml."""
+    return tomllib.loads((files("tilewise.hwdb.kernels.published") / "engines.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,196 @@
+"""A layer as a serving engine runs it: q, k, v in one product, gate and up in one, experts as one fused layer.
+
+What differs from torch's compiled code is written here over the same description of the layer; all else (norms with their
+addition, activations, embedding, head, collectives) is what `mode` other than eager emits. Every product is the engine's own
+where one was published (plan.kernels), else what answers without an engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
+from tilewise.hwdb.kernels.published.software import multiplies
+from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.table import OP_CODES, Kind, Phase
+from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent
+from tilewise.server.operators import attention, experts, feedforward
+from tilewise.server.operators.attention_kernel import Heads, kernel
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.linear import all_reduce, operation, project, shard
+from tilewise.server.operators.numbers import Number, some
+from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
+from tilewise.server.operators.variants import Variant
+from tilewise.server.workload import Workload
+
+
+def planned(plan: Plan, arch: Architecture) -> Plan:
+    """The plan of a model whose experts alone have the narrow format (gpt-oss): its other products run in 16 bit."""
+    if plan.linear not in EXPERTS_ONLY or not any(_mixtures(arch)):
+        return plan
+    return replace(plan, linear=plan.plain, inner=float(plan.width), weight=float(plan.width))
+
+
+def attend(
+    e: Emitter,
+    plan: Plan,
+    att: Attention,
+    style: Variant,
+    tokens: Number,
+    source: Number,
+    *,
+    input_saved: bool = False,
+) -> None:
+    """One attention sub-layer: one product in, rotation with the write to the paged cache, kernel, one product out."""
+    if not _plain(att):
+        attention.attend(e, plan, att, style, tokens, source, input_saved=input_saved)
+        return
+    heads = attention.heads_of(plan, att, tokens, source)
+    local = heads.q * heads.dim + heads.kv * (heads.dim + heads.dim_v)
+    with e.scope(part="attention"):
+        project(e, plan, (_joined("qkv_proj", att.projections[:-1]),), tokens, outputs=[local])
+        _rotate(e, plan, att, heads)
+        kernel(e, plan, att, heads, bare=True, library=plan.kernels.attention.get(_cached(plan), NONE).code)
+        project(e, plan, att.projections[-1:], tokens)
+
+
+def _plain(att: Attention) -> bool:
+    """Attention over its own cached heads. Latent attention (MLA) has no kernel by an engine's name yet: its row belongs
+
+    into `attend`, with the library of plan.kernels; until then its sub-layer is that of compiled code.
+    """
+    return att.latent is None and att.indexer is None and not att.cross and not some(att.compression)
+
+
+def _cached(plan: Plan) -> tuple[Phase, bool]:
+    return (Phase.DECODE if plan.decode else Phase.FORWARD), plan.workload.kv_cache == "fp8"
+
+
+def _rotate(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
+    """One kernel: norms of queries and keys, rotation, write to the cache; what the attention's own time holds left out."""
+    held = plan.kernels.rotates(*_cached(plan))
+    if held and not att.norms:
+        return
+    queries, keys = heads.q * heads.dim, heads.kv * (heads.dim + heads.dim_v)
+    written = queries * plan.width + keys * (0 if held else plan.stored)
+    name = "_".join(["norm"] * bool(att.norms) + ["rope"] * some(att.rope_dim) + ["cache"] * (not held))
+    code = "rope.compiled" if some(att.rope_dim) else "copy"
+    read = heads.tokens * (queries + keys) * plan.width
+    e.memory(name, code, heads.tokens * (heads.q + 2 * heads.kv), heads.dim, read, heads.tokens * written)
+
+
+def feed_forward(
+    e: Emitter, plan: Plan, mlp: Mlp, style: Variant, tokens: Number, *, input_saved: bool = False
+) -> None:
+    """The dense MLP with gate and up in one product."""
+    *first, down = mlp.projections
+    joined = (_joined("gate_up_proj", tuple(first)),) if mlp.gated and len(first) == 2 else tuple(first)
+    feedforward.feed_forward(e, plan, replace(mlp, projections=(*joined, down)), style, tokens, input_saved=input_saved)
+
+
+def _joined(name: str, linears: tuple[Linear, ...]) -> Linear:
+    """Matrices over one input as one."""
+    outputs = linears[0].outputs
+    for linear in linears[1:]:
+        outputs = outputs + linear.outputs
+    return replace(linears[0], name=name, outputs=outputs)
+
+
+def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
+    """Router, choice of experts, one fused layer; its ranks' sums and the shared experts' are reduced together."""
+    fused = plan.kernels.experts.get(plan.workload.format, NONE)
+    with e.scope(part="moe"):
+        project(e, plan, (moe.router,), tokens, plain=True)
+        if not (fused.code and plan.kernels.selects(fused)):
+            scores = plan.width * tokens * moe.count
+            e.memory(
+                "router_topk", "softmax", tokens, moe.count, scores, 8 * tokens * moe.top_k, special=tokens * moe.count
+            )
+        (_fused if fused.code and moe.gated else _grouped)(e, plan, moe, tokens, fused)
+    if moe.shared is None:
+        all_reduce(e, plan, tokens, moe.router.inputs, e.forward)
+        return
+    feed_forward(e, plan, moe.shared, style, tokens)
+    with e.scope(part="moe"):
+        if moe.shared_gate is not None:
+            project(e, plan, (moe.shared_gate,), tokens, plain=True)
+            operation(e, plan, "shared_gate", SHARED_GATE, tokens, moe.router.inputs)
+        operation(e, plan, "shared_add", RESIDUAL, tokens, moe.router.inputs)
+
+
+def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) -> None:
+    """The row that hwdb/kernels/published/grouped_gemm.py describes; tensor parallelism divides the experts' width."""
+    hidden, width = moe.router.inputs, moe.width // plan.tp
+    routed, elements = tokens * moe.top_k, 3 * hidden * width
+    hit = experts.distinct_experts(moe.count, moe.top_k, tokens)
+    e.add(
+        "experts", e.forward, Kind.GROUPED_GEMM, op=OP_CODES["fused_moe"], library=fused.code,
+        precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count, heads=moe.top_k,
+        kv_heads=moe.count, flops=2.0 * routed * elements, executed_flops=2.0 * routed * elements,
+        output_bytes=float(plan.width), bytes_written=tokens * hidden * plan.width,
+        bytes_read=hit * elements * FORMATS[plan.workload.format].bytes + tokens * hidden * plan.width,
+    )  # fmt: skip
+
+
+def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) -> None:
+    """Where no fused layer is known: grouped products that gather their rows themselves, and the weighted sum of a token."""
+    routed, hidden, width = tokens * moe.top_k, moe.router.inputs, moe.width // plan.tp
+    hit = experts.distinct_experts(moe.count, moe.top_k, tokens)
+    size = FORMATS[plan.workload.format].bytes
+    narrow: dict[str, object] = {"precision": plan.workload.format, "widths": (size, size, float(plan.width))}
+    inputs, outputs = shard(moe.expert[-1], plan.tp)
+    e.memory("expert_order", "pointwise", routed, 1, 8 * routed, 8 * routed)
+    e.grouped_gemm("gate_up_proj", routed, (1 + moe.gated) * width, hidden, hit, **narrow)  # type: ignore[arg-type]
+    feedforward.activate(e, plan, moe.activation, moe.gated, routed, width, packed=moe.gated)
+    e.grouped_gemm("down_proj", routed, outputs, inputs, hit, **narrow)  # type: ignore[arg-type]
+    moved = routed * hidden * plan.width
+    e.memory("combine", "reduce.repeat_kv_backward", tokens, hidden, moved, moved / moe.top_k)
+
+
+def notes(arch: Architecture, workload: Workload, known: Kernels) -> tuple[str, ...]:
+    """What an engine's step rests on, and which operators are not its own kernels."""
+    if workload.engine == "none":
+        return ()
+    lacking = list(_lacking(arch, workload, known))
+    lines = [f"engine {workload.engine}: the whole step is one CUDA graph; scheduling and sampling are left out"]
+    if lacking:
+        lines.append(f"not {known.title}'s own kernels, which nobody published here: {', '.join(lacking)}")
+    if any(_mixtures(arch)):
+        lines.append("tokens are taken to be spread evenly over the experts")
+        if workload.format in EXPERTS_ONLY:
+            lines.append(f"{workload.precision} is the experts' format; all other products run in 16 bit")
+    return tuple(lines)
+
+
+def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator[str]:
+    """Operators of this step for which the engine has no published kernel."""
+    plan = planned(Plan.of(workload, known), arch)
+    mixers = [mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers]
+    if plan.linear not in known.products:
+        yield f"{_name(plan.linear)} products"
+    if plan.plain != plan.linear and plan.plain not in known.products:
+        yield f"{_name(plan.plain)} products (router, lm_head)"
+    if any(isinstance(mixer, Attention) and _plain(mixer) for mixer in mixers) and _cached(plan) not in known.attention:
+        yield f"attention with {'fp8' if plan.stored == 1 else '16-bit'} cache"
+    if any(isinstance(mixer, Attention) and not _plain(mixer) for mixer in mixers):
+        yield "latent attention" if any(_latent(mixer) for mixer in mixers) else "sparse attention"
+    if any(isinstance(mixer, Recurrent) for mixer in mixers):
+        yield "recurrent mixers"
+    if any(_mixtures(arch)) and workload.format not in known.experts:
+        yield f"{workload.precision} experts (grouped products stand for the fused layer)"
+
+
+def _latent(mixer: Attention | Recurrent) -> bool:
+    return isinstance(mixer, Attention) and mixer.latent is not None
+
+
+def _name(precision: Precision) -> str:
+    return precision.name.lower()
+
+
+def _mixtures(arch: Architecture) -> list[Experts]:
+    return [
+        block.feed_forward for stack in arch.stacks for block in stack.blocks if isinstance(block.feed_forward, Experts)
+    ]

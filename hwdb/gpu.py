@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
+from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.engines import Kernels, kernels
 from tilewise.hwdb.kernels.published.software import code
 from tilewise.hwdb.launch import Launch, launch
@@ -21,6 +22,7 @@ from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
+ENGINES = -2  # of collectives of an engine's own
 SMALL_S = 3e-5  # a refused operator that the roofline takes to be shorter is answered by it, with its wider interval
 FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
 
@@ -66,10 +68,13 @@ class Gpu:
     def _by_kind(self, table: OperatorTable, fitted: Mapping[Kind, Mapping[str, Any]], state: State) -> Times:
         parts = []
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
+        kinds = np.where((kinds == Kind.COLLECTIVE) & (table.library > 0), ENGINES, kinds)
         for kind in sorted(set(kinds.tolist())):
             rows = np.flatnonzero(kinds == kind)
             part = table if len(rows) == len(table) else table.select(rows)
-            if kind in fitted:
+            if kind == ENGINES:
+                parts.append((rows, all_reduce.predict(part, self.sku)))
+            elif kind in fitted:
                 key = (self.sku.name, self.calibration.sha256 if self.calibration else "", kind, state)
                 ask = partial(self._fitted, part, Kind(kind), fitted[kind], state)
                 parts.append((rows, times_of(key, part, ask)))
@@ -107,7 +112,7 @@ class Gpu:
 
     def kernels(self, engine: str) -> Kernels:
         """Which kernels of the calibration a serving engine runs; none for "none"."""
-        return kernels(engine, self._models())
+        return kernels(engine, self._models(), self.sku.name)
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

@@ -230,13 +230,21 @@ class Emitter:
         self.add(name, direction, _ATTENTION, phase=phase, **columns)
 
     def collective(
-        self, name: str, op: str, message: Number, ranks: int, *, direction: str = "forward", repeat: Number = 1
+        self,
+        name: str,
+        op: str,
+        message: Number,
+        ranks: int,
+        *,
+        direction: str = "forward",
+        repeat: Number = 1,
+        library: int = 0,
     ) -> None:
         """A collective of `message` bytes per rank; nothing where there is one rank."""
         if ranks > 1:
             self.add(
                 name, direction, _COLLECTIVE, repeat, op=OP_CODES[op], message_bytes=message, ranks=ranks,
-                bytes_read=message, bytes_written=message,
+                bytes_read=message, bytes_written=message, library=library,
             )  # fmt: skip
 
     def table(self) -> OperatorTable:

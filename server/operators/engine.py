@@ -156,7 +156,9 @@ def notes(arch: Architecture, workload: Workload, known: Kernels) -> tuple[str, 
     lacking = list(_lacking(arch, workload, known))
     lines = [f"engine {workload.engine}: the whole step is one CUDA graph; scheduling and sampling are left out"]
     if lacking:
-        lines.append(f"not {known.title}'s own kernels, which nobody published here: {', '.join(lacking)}")
+        lines.append(
+            f"no kernel of {known.title} was published here for {', '.join(lacking)}: those are answered as without an engine"
+        )
     if any(_mixtures(arch)):
         lines.append("tokens are taken to be spread evenly over the experts")
         if workload.format in EXPERTS_ONLY:
@@ -176,6 +178,8 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
         yield f"attention with {'fp8' if plan.stored == 1 else '16-bit'} cache"
     if any(isinstance(mixer, Attention) and not _plain(mixer) for mixer in mixers):
         yield "latent attention" if any(_latent(mixer) for mixer in mixers) else "sparse attention"
+    if plan.tp > 1 and plan.tp not in known.reduces:
+        yield f"all-reduce of {plan.tp} GPUs"
     if any(isinstance(mixer, Recurrent) for mixer in mixers):
         yield "recurrent mixers"
     if any(_mixtures(arch)) and workload.format not in known.experts:

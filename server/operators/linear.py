@@ -135,5 +135,7 @@ def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, dir
 
 
 def all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
+    """Sum of the ranks' rows x cols activations."""
     with e.scope(part="communication"):
-        e.collective("all_reduce", "all_reduce", rows * cols * plan.width, plan.tp, direction=direction)
+        size, library = rows * cols * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+        e.collective("all_reduce", "all_reduce", size, plan.tp, direction=direction, library=library)

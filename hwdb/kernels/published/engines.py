@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Phase
@@ -32,13 +33,15 @@ NONE = Kernel(0, "")
 class Kernels:
     """An engine's kernels on one GPU; what is missing was not published for it there.
 
-    products, experts: by the precision asked for; attention: by phase and whether the cache is fp8
+    products, experts: by the precision asked for; attention: by phase and whether the cache is fp8; reduces: the `library`
+    code of its all-reduce by the number of GPUs
     """
 
     engine: str = "none"
     products: Mapping[Precision, Kernel] = field(default_factory=dict)
     experts: Mapping[Precision, Kernel] = field(default_factory=dict)
     attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
+    reduces: Mapping[int, int] = field(default_factory=dict)
 
     def product(self, precision: Precision) -> int:
         """The `library` code of a GEMM, 0 where nobody's is known."""
@@ -67,8 +70,8 @@ class Kernels:
         return any(word in experts.name for word in facts()[self.engine]["selects"])
 
 
-def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]]) -> Kernels:
-    """The kernels of an engine among those that fitted models list; models: by Kind, as Gpu has them."""
+def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> Kernels:
+    """The kernels of an engine among those that a SKU's fitted models list; models: by Kind, as Gpu has them."""
     if engine == "none":
         return Kernels()
     lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in Kind}
@@ -86,6 +89,7 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]]) -> Kernels:
         {key: one for key, one in products.items() if one.code},
         {key: one for key, one in experts.items() if one.code},
         {key: one for key, one in attention.items() if one.code},
+        all_reduce.codes(sku, engine),
     )
 
 

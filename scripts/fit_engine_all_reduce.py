@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,7 +91,7 @@ def fit(size: Array, time: Array) -> tuple[list[float], list[Array]]:
         ends = [0, *cuts, len(size)]
         if min(np.diff(ends)) < LEAST:
             continue
-        laws = [line(size[i:j], time[i:j]) for i, j in zip(ends, ends[1:], strict=False)]
+        laws = [line(size[i:j], time[i:j]) for i, j in pairwise(ends)]
         starts = [0.0, *(float(np.sqrt(size[cut - 1] * size[cut])) for cut in cuts)]
         error = float(np.mean(np.log(seconds(starts, laws, size) / time) ** 2))
         best = min(best, (error, starts, laws), key=lambda one: one[0])

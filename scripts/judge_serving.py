@@ -125,6 +125,8 @@ def architecture(configs: Path, name: str) -> Architecture:
 def step(configs: Path, gpu: str, model: str, **asked: Any) -> Interval:
     """One predicted step. Raises TilewiseError, and ValueError where an operator has no time."""
     report = predict(Database.packaged().gpu(gpu), architecture(configs, model), Workload(**asked), detailed=False)
+    if not report.fits:
+        raise ValueError("does not fit, so more GPUs shared it than the row says")
     if report.step.time is None:
         raise ValueError(report.step.refusal.partition(":")[2].strip())
     return report.step.time

@@ -100,7 +100,7 @@ def _joined(name: str, linears: tuple[Linear, ...]) -> Linear:
 
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """Router, choice of experts, one fused layer; its ranks' sums and the shared experts' are reduced together."""
-    fused = plan.kernels.experts.get(plan.workload.format, NONE)
+    fused = plan.kernels.fused(plan.workload.format, plan.tokens)
     with e.scope(part="moe"):
         project(e, plan, (moe.router,), tokens, plain=True)
         if not (fused.code and plan.kernels.selects(fused)):

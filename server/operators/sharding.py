@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
@@ -47,13 +48,15 @@ def _check_blocks(arch: Architecture, workload: Workload) -> None:
     """Raise InvalidInput where a rank's share of a matrix is no whole number of the format's scale blocks.
 
     Scales run along the contraction: a linear's inputs, in training its outputs too (the input gradient contracts over
-    them). In fp8_block the weight's scales stand for squares, so both sides count always.
+    them). In fp8_block the weight's scales stand for squares, so a side that is cut counts always; outputs that every rank
+    holds whole may end in part of a square (DeepSeek-V3's kv_a_proj has 576). Engines pad experts in EXPERTS_ONLY formats.
     """
     block, tp = FORMATS[workload.format].block, workload.tensor_parallel
-    if block == 1:
+    if block == 1 or (workload.engine != "none" and workload.format in EXPERTS_ONLY):
         return
-    both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
     for linear, head in linears(arch):
+        squares = workload.format == Precision.FP8_BLOCK and linear.split == Split.COLUMN
+        both = workload.phase == "train" or squares
         sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
         for size, split in sides:
             share = np.asarray(size) / (tp if linear.split == split else 1)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
@@ -27,19 +27,21 @@ class Kernel(NamedTuple):
 
 
 NONE = Kernel(0, "")
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
     """An engine's kernels on one GPU; what is missing was not published for it there.
 
-    products, experts: by the precision asked for; attention: by phase and whether the cache is fp8; reduces: the `library`
+    products, experts, few: by the precision asked for (few: experts at few tokens); attention: by phase and whether the cache is fp8; reduces: the `library`
     code of its all-reduce by the number of GPUs
     """
 
     engine: str = "none"
     products: Mapping[Precision, Kernel] = field(default_factory=dict)
     experts: Mapping[Precision, Kernel] = field(default_factory=dict)
+    few: Mapping[Precision, Kernel] = field(default_factory=dict)
     attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
     reduces: Mapping[int, int] = field(default_factory=dict)
 
@@ -56,6 +58,11 @@ class Kernels:
         if precision in EXPERTS_ONLY and precision in self.experts:
             return multiplies(self.experts[precision].name)
         return precision
+
+    def fused(self, precision: Precision, tokens: int) -> Kernel:
+        """The fused layer of experts over so many tokens; NONE where none is known."""
+        few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]
+        return self.few[precision] if few else self.experts.get(precision, NONE)
 
     @property
     def title(self) -> str:
@@ -75,10 +82,10 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
     if engine == "none":
         return Kernels()
     lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in Kind}
-    formats: Mapping[str, list[str]] = facts()[engine]["experts"]
+    about = facts()[engine]
     narrow = {precision: precision.name.lower() for precision in Precision}
-    products = {p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}
-    experts = {p: best(engine, lists[Kind.GROUPED_GEMM], formats.get(name, [name])) for p, name in narrow.items()}
+    few = str(about.get("few", {}).get("kernel", ""))
+    fused = {p: about["experts"].get(name, [name]) for p, name in narrow.items()}
     attention = {
         (phase, fp8): best(f"{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
         for phase, caches in CACHES.items()
@@ -86,22 +93,33 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
     }
     return Kernels(
         engine,
-        {key: one for key, one in products.items() if one.code},
-        {key: one for key, one in experts.items() if one.code},
-        {key: one for key, one in attention.items() if one.code},
-        all_reduce.codes(sku, engine),
+        products=_known({p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}),
+        experts=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, without=few) for p, f in fused.items()}),
+        few=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
+        attention=_known(attention),
+        reduces=all_reduce.codes(sku, engine),
     )
 
 
-def best(whose: str, listed: Sequence[Mapping[str, Any]], formats: Sequence[str]) -> Kernel:
-    """The kernel of `whose` ("vllm", "decode vllm") in the first of the formats: of the newest release the preferred one."""
+def _known(found: Mapping[Key, Kernel]) -> dict[Key, Kernel]:
+    return {key: one for key, one in found.items() if one.code}
+
+
+def best(
+    whose: str, listed: Sequence[Mapping[str, Any]], formats: Sequence[str], *, only: str = "", without: str = ""
+) -> Kernel:
+    """The kernel of `whose` ("vllm", "decode vllm") in the first of the formats: of the newest release the preferred one.
+
+    only, without: a word that its name must or must not hold
+    """
     about = facts()[whose.rpartition(" ")[2]]
+    never = [*about["never"], *([without] if without else [])]
     for wanted in formats:
         found = [
             Kernel(at, name)
             for at, name in enumerate((str(one["name"]) for one in listed), 1)
-            if name.startswith(f"{whose} ") and name.rpartition(", ")[2] == wanted
-            and int(listed[at - 1]["points"]) >= USUAL_MIN and not any(word in name for word in about["never"])
+            if name.startswith(f"{whose} ") and name.rpartition(", ")[2] == wanted and only in name
+            and int(listed[at - 1]["points"]) >= USUAL_MIN and not any(word in name for word in never)
         ]  # fmt: skip
         if found:
             return max(found, key=lambda one: (release(one.name), -preference(one.name, about["kernels"])))

@@ -1,6 +1,6 @@
 """Judge engines' steps by measured serving, as a table in markdown: a check of sanity, nothing is fitted to it.
 
-    python scripts/judge_serving.py SERVING.csv --configs DIR [--rows OUT.csv]
+    python scripts/judge_serving.py SERVING.csv --configs DIR [--skew 1.01] [--rows OUT.csv]
 
 The table holds mean times per output token (TPOT) of aggregated serving. A sequence takes `osl` decode steps, in which the
 others go on, and one prefill of `isl` tokens; so at a concurrency of `batch` a step is taken to be
@@ -132,9 +132,10 @@ def step(configs: Path, gpu: str, model: str, **asked: Any) -> Interval:
     return report.step.time
 
 
-def judged(case: Case, configs: Path) -> Judged:
+def judged(case: Case, configs: Path, skew: float = 0.0) -> Judged:
     how = {
         "engine": case.engine, "precision": case.precision, "kv_cache": case.cache, "tensor_parallel": case.ranks,
+        "expert_skew": skew,
     }  # fmt: skip
     decode = step(
         configs, case.gpu, case.model, phase="decode", batch=case.batch, context=case.prompt + case.answer // 2, **how
@@ -174,6 +175,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
     parser.add_argument("--configs", type=Path, required=True)
+    parser.add_argument(
+        "--skew", type=float, default=0.0, help="of tokens over experts (tilewise predict --expert-skew)"
+    )
     parser.add_argument("--rows")
     options = parser.parse_args()
     left: Counter[str] = Counter()
@@ -181,7 +185,7 @@ def main() -> None:
     with open(options.table, newline="", encoding="utf-8") as file:
         for case in cases(csv.DictReader(file), left):
             try:
-                found.append(judged(case, options.configs))
+                found.append(judged(case, options.configs, options.skew))
             except (TilewiseError, ValueError) as error:
                 left[f"refused: {case.gpu} {case.model} {case.engine} {case.precision}: {error}"] += 1
     print("\n".join(table(found)))

@@ -22,6 +22,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
+SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
@@ -45,6 +46,7 @@ class Workload:
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
     engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
+    expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
     kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
 
     Raises InvalidInput with the field's name.
@@ -65,6 +67,7 @@ class Workload:
     cache: str = ""
     engine: str = "none"
     kv_cache: str = "auto"
+    expert_skew: float = 0.0
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -96,6 +99,14 @@ class Workload:
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
         if self.engine == "none" and self.kv_cache != "auto":
             raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
+        if isinstance(self.expert_skew, bool) or not isinstance(self.expert_skew, int | float):
+            raise _invalid("expert_skew", f"expert_skew must be a number, got {self.expert_skew!r}")
+        if self.engine == "none" and self.expert_skew:
+            raise _invalid(
+                "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
+            )
+        if not 0 <= self.expert_skew <= SKEW_MAX:
+            raise _invalid("expert_skew", f"expert_skew {self.expert_skew:g} is out of range: 0 (even) to {SKEW_MAX:g}")
         if self.engine != "none":
             self._served()
 

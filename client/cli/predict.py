@@ -55,6 +55,11 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
             "--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."
         ),
         option("--engine", type=click.Choice(words(work.Engine)), help="Whose kernels serve; unset: none, so torch's."),
+        option(
+            "--expert-skew",
+            type=float,
+            help="An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",
+        ),
         option("--kv-cache", type=click.Choice(words(work.KvCache)), help="Format of an engine's cache; unset: auto."),
     )
 

@@ -213,6 +213,7 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
+        skew: float = 0.0,
     ) -> None:
         """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k
@@ -221,7 +222,7 @@ class Emitter:
         if layout == Layout.WEIGHT_GRADIENT:  # k rows in all; every expert has a gradient, hit or not
             read, written = k * (m * widths[0] + n * widths[1]), groups * m * n * widths[2]
         self.add(
-            name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
+            name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision, skew=skew,
             flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2], bytes_read=read,
             bytes_written=written, kernels=2,
         )  # fmt: skip

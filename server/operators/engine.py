@@ -128,7 +128,7 @@ def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) 
     e.add(
         "experts", e.forward, Kind.GROUPED_GEMM, op=OP_CODES["fused_moe"], library=fused.code,
         precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count, heads=moe.top_k,
-        kv_heads=moe.count, flops=2.0 * routed * elements, executed_flops=2.0 * routed * elements,
+        kv_heads=moe.count, skew=plan.workload.expert_skew, flops=2.0 * routed * elements, executed_flops=2.0 * routed * elements,
         output_bytes=float(plan.width), bytes_written=tokens * hidden * plan.width,
         bytes_read=hit * elements * FORMATS[plan.workload.format].bytes + tokens * hidden * plan.width,
     )  # fmt: skip
@@ -139,7 +139,11 @@ def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) ->
     routed, hidden, width = tokens * moe.top_k, moe.router.inputs, moe.width // plan.tp
     hit = experts.distinct_experts(moe.count, moe.top_k, tokens)
     size = FORMATS[plan.workload.format].bytes
-    narrow: dict[str, object] = {"precision": plan.workload.format, "widths": (size, size, float(plan.width))}
+    narrow: dict[str, object] = {
+        "precision": plan.workload.format,
+        "widths": (size, size, float(plan.width)),
+        "skew": plan.workload.expert_skew,
+    }
     inputs, outputs = shard(moe.expert[-1], plan.tp)
     e.memory("expert_order", "pointwise", routed, 1, 8 * routed, 8 * routed)
     e.grouped_gemm("gate_up_proj", routed, (1 + moe.gated) * width, hidden, hit, **narrow)  # type: ignore[arg-type]
@@ -160,7 +164,9 @@ def notes(arch: Architecture, workload: Workload, known: Kernels) -> tuple[str, 
             f"no kernel of {known.title} was published here for {', '.join(lacking)}: those are answered as without an engine"
         )
     if any(_mixtures(arch)):
-        lines.append("tokens are taken to be spread evenly over the experts")
+        skew = workload.expert_skew
+        how = f"unevenly, by rank^-{skew:g}," if skew else "evenly"
+        lines.append(f"tokens are taken to be spread {how} over the experts (--expert-skew)")
         if workload.format in EXPERTS_ONLY:
             lines.append(f"{workload.precision} is the experts' format; all other products run in 16 bit")
     return tuple(lines)

@@ -6,7 +6,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Ints, Kind, Layout, OperatorTable
-from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.hwdb.times import State, Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.memory import memory
@@ -54,8 +54,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     """
     kernels = gpu.kernels(workload.engine)
     emitted = walk(arch, workload, kernels)
-    table = emitted.table()
-    times = gpu.predict(table, workload.clock)
+    table, times, beyond = answered(gpu, emitted.table(), workload.clock)
     peak = gpu.peak(kernels.multiplies(workload.format))
     launched = launches(table, times, gpu)
     sums = _sums(gpu, workload, table, times, launched)
@@ -84,11 +83,25 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
             *notes(arch, workload.tensor_parallel),
             *padding_notes(arch, workload.tokens),
             *stride_notes(arch, workload, gpu.sku),
-            *engine.notes(arch, workload, kernels),
+            *engine.notes(arch, workload, kernels, beyond),
         ),
         table=table,
         times=times,
     )
+
+
+def answered(gpu: Gpu, table: OperatorTable, state: State) -> tuple[OperatorTable, Times, tuple[str, ...]]:
+    """The times of a table, and the operators whose named kernel was published for no shape as large or small.
+
+    Those lose the name and are answered as without an engine; an engine's layer of experts has no such twin and stays refused.
+    """
+    times = gpu.predict(table, state)
+    lost = times.refused & (table.library > 0) & np.isin(table.kind, TWINS)
+    if not lost.any():
+        return table, times, ()
+    names = tuple(sorted({table.labels[code].name for code in table.label[lost].tolist()}))
+    table = replace(table, library=np.where(lost, 0, table.library))
+    return table, gpu.predict(table, state), names
 
 
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
@@ -115,8 +128,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     """`predict` for an Architecture whose sizes are arrays: one row a candidate, no loop over them."""
     kernels = gpu.kernels(workload.engine)
     emitted = walk(arch, workload, kernels)
-    table = emitted.table()
-    times = gpu.predict(table, workload.clock)
+    table, times, _ = answered(gpu, emitted.table(), workload.clock)
     peak = gpu.peak(kernels.multiplies(workload.format))
     sums = _sums(gpu, workload, table, times, launches(table, times, gpu))
     flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
@@ -138,6 +150,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
+TWINS = (Kind.GEMM, Kind.ATTENTION)
 NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2

@@ -153,8 +153,8 @@ def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) ->
     e.memory("combine", "reduce.repeat_kv_backward", tokens, hidden, moved, moved / moe.top_k)
 
 
-def notes(arch: Architecture, workload: Workload, known: Kernels) -> tuple[str, ...]:
-    """What an engine's step rests on, and which operators are not its own kernels."""
+def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """What an engine's step rests on, and which operators are not its own kernels; beyond: those of unpublished sizes."""
     if workload.engine == "none":
         return ()
     lacking = list(_lacking(arch, workload, known))
@@ -162,6 +162,10 @@ def notes(arch: Architecture, workload: Workload, known: Kernels) -> tuple[str, 
     if lacking:
         lines.append(
             f"no kernel of {known.title} was published here for {', '.join(lacking)}: those are answered as without an engine"
+        )
+    if beyond:
+        lines.append(
+            f"{', '.join(beyond)}: beyond the sizes that were published of {known.title}, answered as without an engine"
         )
     if any(_mixtures(arch)):
         skew = workload.expert_skew

@@ -154,7 +154,7 @@ def table(found: Iterable[Judged]) -> Iterator[str]:
     for one in found:
         case = one.case
         groups[case.gpu, case.model, case.engine, case.precision].append(one)
-        groups["all", "", case.engine, ""].append(one)
+        groups["all", "all", case.engine, "all"].append(one)
     for key, group in sorted(groups.items()):
         low, middle, high = np.quantile([one.ratio for one in group], [0.1, 0.5, 0.9])
         inside = 100 * np.mean([one.inside for one in group])

@@ -7,7 +7,7 @@ others go on, and one prefill of `isl` tokens; so at a concurrency of `batch` a 
 
     decode(batch, context = isl + osl / 2) + batch / osl * prefill(one sequence of isl tokens)
 
-Asked are rows whose attention and experts are split over the same GPUs by tensor parallelism. Scheduling, sampling, detokenising,
+Asked are rows of one board whose attention is split by tensor parallelism, the experts by either. Scheduling, sampling, detokenising,
 speculative decoding and requests that wait are no part of the prediction.
 """
 
@@ -51,6 +51,7 @@ class Case:
     prompt: int
     answer: int
     ranks: int
+    expert_ranks: int
     measured_s: float
 
     @property
@@ -88,6 +89,7 @@ def cases(rows: Iterable[dict[str, str]], left: Counter[str]) -> Iterator[Case]:
         yield Case(
             FACTS["gpus"][row["gpu"]], name, row["backend"], formats.get(row["precision"], word),
             int(row["concurrency"] or row["batch_size"]), int(row["isl"]), int(row["osl"]), int(row["tp_size"]),
+            int(row["moe_ep_size"] or 0) or 1,
             float(row["tpot_ms"]) / 1e3,
         )  # fmt: skip
 
@@ -102,8 +104,9 @@ def unasked(row: Mapping[str, str]) -> str:
         return f"format {row['gemm_quant_mode']}"
     if row["attention_dp_size"] not in ONE or row["pp_size"] not in ONE:
         return "data or pipeline parallel"
-    if row["moe_ep_size"] not in ONE or int(row["tp_size"]) > 8:
-        return "expert parallel, or more than one board"
+    tensor, expert = int(row["tp_size"]), int(row["moe_ep_size"] or 0) or 1
+    if tensor > 8 or tensor % expert:
+        return "more than one board"
     return "" if row["concurrency"] or row["batch_size"] else "no batch"
 
 
@@ -135,7 +138,7 @@ def step(configs: Path, gpu: str, model: str, **asked: Any) -> Interval:
 def judged(case: Case, configs: Path, skew: float = 0.0) -> Judged:
     how = {
         "engine": case.engine, "precision": case.precision, "kv_cache": case.cache, "tensor_parallel": case.ranks,
-        "expert_skew": skew,
+        "expert_skew": skew, "expert_parallel": case.expert_ranks,
     }  # fmt: skip
     decode = step(
         configs, case.gpu, case.model, phase="decode", batch=case.batch, context=case.prompt + case.answer // 2, **how

@@ -46,6 +46,7 @@ class Workload:
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
     engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
+    expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
     expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
     kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
 
@@ -68,6 +69,7 @@ class Workload:
     engine: str = "none"
     kv_cache: str = "auto"
     expert_skew: float = 0.0
+    expert_parallel: int = 1
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -83,7 +85,12 @@ class Workload:
                 object.__setattr__(self, name, value)
         for name, allowed in {**CHOICES, "precision": tuple(NAMES), "state": tuple(STATES)}.items():
             _choose(name, getattr(self, name), allowed)
-        for name in ("batch", "tensor_parallel", "context" if self.phase == "decode" else "sequence"):
+        for name in (
+            "batch",
+            "tensor_parallel",
+            "expert_parallel",
+            "context" if self.phase == "decode" else "sequence",
+        ):
             _positive(name, getattr(self, name), self.phase)
         length = self.context if self.phase == "decode" else self.sequence
         if self.batch * length > TOKENS_MAX:
@@ -105,6 +112,14 @@ class Workload:
             raise _invalid(
                 "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
             )
+        if self.engine == "none" and self.expert_parallel > 1:
+            raise _invalid(
+                "expert_parallel", "expert_parallel needs an engine: torch's experts are split by tensor_parallel"
+            )
+        if self.tensor_parallel % self.expert_parallel:
+            fits = ", ".join(str(n) for n in range(1, self.tensor_parallel + 1) if self.tensor_parallel % n == 0)
+            message = f"expert_parallel {self.expert_parallel} is no divisor of tensor_parallel {self.tensor_parallel}: {fits} are"
+            raise _invalid("expert_parallel", message)
         if not 0 <= self.expert_skew <= SKEW_MAX:
             raise _invalid("expert_skew", f"expert_skew {self.expert_skew:g} is out of range: 0 (even) to {SKEW_MAX:g}")
         if self.engine != "none":
@@ -132,6 +147,11 @@ class Workload:
     @property
     def clock(self) -> State:
         return STATES[self.state]
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that divide an expert's width."""
+        return self.tensor_parallel // self.expert_parallel
 
     @property
     def tokens(self) -> int:

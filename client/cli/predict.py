@@ -56,6 +56,12 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
         ),
         option("--engine", type=click.Choice(words(work.Engine)), help="Whose kernels serve; unset: none, so torch's."),
         option(
+            "--ep",
+            "expert_parallel",
+            type=int,
+            help="Of an engine's --tp GPUs, how many share out whole experts; unset: 1.",
+        ),
+        option(
             "--expert-skew",
             type=float,
             help="An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",

@@ -102,7 +102,7 @@ def weighted(text: str) -> advice.WeightedWorkload:
     """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight."""
     fields = dict(pair.partition("=")[::2] for pair in text.split(","))
     weight = fields.pop("weight", "1")
-    known = [*CHOICES, "batch", "sequence", "context", "tensor_parallel", "expert_skew"]
+    known = [*CHOICES, "batch", "sequence", "context", "tensor_parallel", "expert_skew", "expert_parallel"]
     unknown = [name for name in fields if name not in known]
     if unknown:
         raise click.BadParameter(

@@ -61,6 +61,7 @@ def work_line(work: Workload) -> str:
 def served(work: Workload) -> list[str]:
     """The engine that serves and the format of its cache, where they are not the defaults."""
     parts = [f"engine {word(Engine.DESCRIPTOR, work.engine)}"] if work.engine > Engine.ENGINE_NONE else []
+    parts += [f"expert parallel {work.expert_parallel}"] if work.expert_parallel > 1 else []
     return parts + (
         [f"{word(KvCache.DESCRIPTOR, work.kv_cache)} cache"] if work.kv_cache > KvCache.KV_CACHE_AUTO else []
     )

@@ -27,7 +27,7 @@ ENUMS: dict[str, Any] = {
     "kv_cache": workload_pb2.KvCache,
 }
 LARGEST_GPUS = 32
-SIZES = ("batch", "sequence", "context", "tensor_parallel", "expert_skew")
+SIZES = ("batch", "sequence", "context", "tensor_parallel", "expert_skew", "expert_parallel")
 
 
 def text_of(model: model_pb2.Model) -> str:

@@ -121,13 +121,13 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
 
 
 def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) -> None:
-    """The row that hwdb/kernels/published/grouped_gemm.py describes; tensor parallelism divides the experts' width."""
-    hidden, width = moe.router.inputs, moe.width // plan.tp
-    routed, elements = tokens * moe.top_k, 3 * hidden * width
-    hit = experts.distinct_experts(moe.count, moe.top_k, tokens)
+    """The row that hwdb/kernels/published/grouped_gemm.py describes; ranks share out experts or divide their width."""
+    ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
+    width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
+    elements, hit = 3 * hidden * width, experts.distinct_experts(moe.count, moe.top_k, tokens) / ranks
     e.add(
         "experts", e.forward, Kind.GROUPED_GEMM, op=OP_CODES["fused_moe"], library=fused.code,
-        precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count, heads=moe.top_k,
+        precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count / ranks, heads=moe.top_k,
         kv_heads=moe.count, skew=plan.workload.expert_skew, flops=2.0 * routed * elements, executed_flops=2.0 * routed * elements,
         output_bytes=float(plan.width), bytes_written=tokens * hidden * plan.width,
         bytes_read=hit * elements * FORMATS[plan.workload.format].bytes + tokens * hidden * plan.width,
@@ -136,21 +136,22 @@ def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) 
 
 def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) -> None:
     """Where no fused layer is known: grouped products that gather their rows themselves, and the weighted sum of a token."""
-    routed, hidden, width = tokens * moe.top_k, moe.router.inputs, moe.width // plan.tp
-    hit = experts.distinct_experts(moe.count, moe.top_k, tokens)
+    ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
+    width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
+    hit = experts.distinct_experts(moe.count, moe.top_k, tokens) / ranks
     size = FORMATS[plan.workload.format].bytes
     narrow: dict[str, object] = {
         "precision": plan.workload.format,
         "widths": (size, size, float(plan.width)),
         "skew": plan.workload.expert_skew,
     }
-    inputs, outputs = shard(moe.expert[-1], plan.tp)
+    inputs, outputs = shard(moe.expert[-1], plan.workload.expert_shards)
     e.memory("expert_order", "pointwise", routed, 1, 8 * routed, 8 * routed)
     e.grouped_gemm("gate_up_proj", routed, (1 + moe.gated) * width, hidden, hit, **narrow)  # type: ignore[arg-type]
     feedforward.activate(e, plan, moe.activation, moe.gated, routed, width, packed=moe.gated)
     e.grouped_gemm("down_proj", routed, outputs, inputs, hit, **narrow)  # type: ignore[arg-type]
     moved = routed * hidden * plan.width
-    e.memory("combine", "reduce.repeat_kv_backward", tokens, hidden, moved, moved / moe.top_k)
+    e.memory("combine", "reduce.repeat_kv_backward", tokens, hidden, moved, tokens * hidden * plan.width)
 
 
 def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...] = ()) -> tuple[str, ...]:

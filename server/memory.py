@@ -22,6 +22,7 @@ from tilewise.server.architecture.model import Architecture, Attention, Block, R
 from tilewise.server.operators.attention import cache_width
 from tilewise.server.operators.build import walk
 from tilewise.server.operators.emitter import Emitter, Event
+from tilewise.server.operators.engine import planned
 from tilewise.server.operators.numbers import Number, choose, larger, local, smaller, some
 from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
@@ -75,7 +76,8 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
     total = rank_parameters(arch, plan.tp)
     if plan.train or not plan.workload.quantized:
         return total * plan.width
-    narrow = quantizable_parameters(arch, plan.tp)
+    experts_only = plan.served and planned(plan, arch).linear != plan.linear
+    narrow = quantizable_parameters(arch, plan.tp, experts_only=experts_only)
     return narrow * FORMATS[plan.linear].bytes + (total - narrow) * plan.width
 
 

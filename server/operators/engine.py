@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
 from tilewise.hwdb.kernels.published.software import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
@@ -124,7 +127,7 @@ def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) 
     """The row that hwdb/kernels/published/grouped_gemm.py describes; ranks share out experts or divide their width."""
     ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
     width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
-    elements, hit = 3 * hidden * width, experts.distinct_experts(moe.count, moe.top_k, tokens) / ranks
+    elements, hit = 3 * hidden * width, _hit(plan, moe, tokens) / ranks
     e.add(
         "experts", e.forward, Kind.GROUPED_GEMM, op=OP_CODES["fused_moe"], library=fused.code,
         precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count / ranks, heads=moe.top_k,
@@ -138,7 +141,7 @@ def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) ->
     """Where no fused layer is known: grouped products that gather their rows themselves, and the weighted sum of a token."""
     ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
     width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
-    hit = experts.distinct_experts(moe.count, moe.top_k, tokens) / ranks
+    hit = _hit(plan, moe, tokens) / ranks
     size = FORMATS[plan.workload.format].bytes
     narrow: dict[str, object] = {
         "precision": plan.workload.format,
@@ -152,6 +155,19 @@ def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) ->
     e.grouped_gemm("down_proj", routed, outputs, inputs, hit, **narrow)  # type: ignore[arg-type]
     moved = routed * hidden * plan.width
     e.memory("combine", "reduce.repeat_kv_backward", tokens, hidden, moved, tokens * hidden * plan.width)
+
+
+def _hit(plan: Plan, moe: Experts, tokens: Number) -> Number:
+    """Experts that the tokens are expected to hit, where the r-th most chosen one's share falls as r^-expert_skew."""
+    skew = plan.workload.expert_skew
+    if not skew:
+        return experts.distinct_experts(moe.count, moe.top_k, tokens)
+    count, chosen = (np.atleast_1d(np.asarray(size))[:, None] for size in (moe.count, moe.top_k))
+    place = np.arange(1, int(count.max()) + 1)
+    share = np.where(place <= count, place**-skew, 0.0)
+    odds = np.minimum(chosen * share / share.sum(1, keepdims=True), 1.0)
+    hit: NDArray[np.float64] = (1 - (1 - odds) ** plan.tokens).sum(1)
+    return hit if isinstance(moe.count, np.ndarray) or isinstance(moe.top_k, np.ndarray) else float(hit[0])
 
 
 def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...] = ()) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """What a serving engine runs, and what its step rests on."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -90,6 +91,16 @@ def test_an_engine_does_the_same_model_flops_as_torch(arch: Architecture, phase:
         ({"phase": "decode", "context": 64, "engine": "vlm"}, "engine", "did you mean 'vllm'?"),
         ({"phase": "decode", "context": 64, "engine": "none", "kv_cache": "fp8"}, "kv_cache", "needs an engine"),
         ({"phase": "decode", "context": 64, "engine": "none", "expert_skew": 1}, "expert_skew", "needs an engine"),
+        (
+            {"phase": "decode", "context": 64, "engine": "none", "expert_parallel": 2},
+            "expert_parallel",
+            "needs an engine",
+        ),
+        (
+            {"phase": "decode", "context": 64, "tensor_parallel": 4, "expert_parallel": 3},
+            "expert_parallel",
+            "1, 2, 4 are",
+        ),
         ({"phase": "decode", "context": 64, "expert_skew": float("nan")}, "expert_skew", "0 (even) to 2"),
         ({"phase": "decode", "context": 64, "expert_skew": "1"}, "expert_skew", "must be a number"),
     ],
@@ -175,9 +186,57 @@ def test_mxfp4_is_the_experts_format_and_the_peak_that_of_what_multiplies() -> N
     assert found["qkv_proj"].precision == "bf16" and report.step.peak.tflops == pytest.approx(989.4, abs=0.1)
 
 
+def test_all_but_the_experts_weights_stay_in_16_bit_under_mxfp4() -> None:
+    counted = {name: memory(QWEN, decode("vllm", precision=name)).part("weights") for name in ("bf16", "mxfp4")}
+    experts = 48 * 128 * 3 * 768 * 2048
+    assert counted["bf16"] - counted["mxfp4"] == pytest.approx(experts * (2 - 0.53125))
+
+
 def test_fewer_distinct_experts_are_read_where_tokens_are_uneven() -> None:
     even, uneven = (step(QWEN, decode("sglang", expert_skew=skew)) for skew in (0.0, 1.2))
     assert operators(uneven)["experts"].time.time_s < operators(even)["experts"].time.time_s
+
+
+@pytest.mark.parametrize("name", ["b200-sxm-180gb", "h100-sxm5-80gb"])
+def test_a_skew_changes_what_is_read_for_one_shape_and_for_many(name: str) -> None:
+    asked = decode("vllm", precision="bf16", expert_skew=1.2)
+    text = (ROOT / "examples" / "qwen3-30b-a3b.json").read_text()
+    moved = [step(QWEN, each, name).step.memory_bytes for each in (decode("vllm", precision="bf16"), asked)]
+    assert moved[1] < 0.8 * moved[0]
+    counts = np.array([64, 128])
+    many = predict_many(gpu(name), read_with(text, {"num_experts": counts}), asked)
+    assert many.memory_bytes[1] == pytest.approx(moved[1]) and many.memory_bytes[0] < many.memory_bytes[1]
+
+
+def test_ranks_share_out_experts_or_divide_their_width() -> None:
+    shapes = {
+        ranks: operators(step(QWEN, decode("trtllm", tensor_parallel=4, expert_parallel=ranks)))["experts"].shape
+        for ranks in (1, 2, 4)
+    }
+    assert shapes == {
+        1: "128 rows over 128 experts x 192 x 2048",
+        2: "64 rows over 64 experts x 384 x 2048",
+        4: "32 rows over 32 experts x 768 x 2048",
+    }
+
+
+def test_whole_experts_fill_blocks_that_a_shard_of_their_width_would_not() -> None:
+    asked = {"precision": "fp8_block", "tensor_parallel": 4}
+    with pytest.raises(InvalidInput, match="192 of 768 on each rank"):
+        build(QWEN, decode("vllm", **asked))
+    build(QWEN, decode("vllm", **asked, expert_parallel=4))
+    with pytest.raises(InvalidInput, match="num_experts 130 cannot be split over expert_parallel 4: 130 allows 1, 2"):
+        odd = read_with((ROOT / "examples" / "qwen3-30b-a3b.json").read_text(), {"num_experts": 130})
+        build(odd, decode("vllm", **asked, expert_parallel=4))
+
+
+def test_deepseeks_own_576_outputs_pass_where_every_rank_holds_them_whole(
+    config: Callable[[str], Architecture],
+) -> None:
+    arch = config("deepseek/DeepSeek-V3")
+    build(arch, Workload(phase="decode", context=64, precision="fp8_block", tensor_parallel=8))
+    with pytest.raises(InvalidInput, match="576 of 576"):  # the input gradient contracts over them
+        build(arch, Workload(phase="train", sequence=64, precision="fp8_block"))
 
 
 def test_without_an_engine_nothing_is_named_and_no_note_is_added() -> None:

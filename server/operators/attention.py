@@ -61,7 +61,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
     inputs = att.projections[:-1]
     keep = not input_saved and not plan.selective
     if att.latent is not None:
-        _project_latent(e, plan, att, att.latent, inputs, heads, style)
+        project_latent(e, plan, att, att.latent, inputs, heads, style)
         return
     if att.cross and len(inputs) == 3:
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
@@ -166,7 +166,7 @@ def cache_width(att: Attention, kv_heads: Number) -> Number:
     return kv_heads * (att.head_dim + att.head_dim_v)
 
 
-def _project_latent(
+def project_latent(
     e: Emitter, plan: Plan, att: Attention, latent: Latent, inputs: tuple[Linear, ...], heads: Heads, style: Variant
 ) -> None:
     """MLA: down-projections share the input; up-projections follow their norms. Decode absorbs the kv up-projection."""

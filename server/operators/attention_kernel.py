@@ -226,8 +226,11 @@ def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:
         e.memory("pad_heads", "copy", rows, cols, size, size, direction="backward", repeat=4)
 
 
-def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads) -> None:
-    """MLA's decode over the latent cache: queries are taken into the latent space and results back, head by head."""
+def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads, library: int = 0) -> None:
+    """MLA's decode over the latent cache: queries are taken into the latent space and results back, head by head.
+
+    `library`: whose attention kernel by name
+    """
     widths, wide = (plan.inner, plan.weight, float(plan.width)), latent.kv_rank + latent.rope_dim
     e.gemm(
         "absorb_q", heads.tokens, latent.kv_rank, latent.nope_dim, precision=plan.linear, widths=widths, groups=heads.q
@@ -237,8 +240,8 @@ def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Head
     e.attention(
         "attention", Phase.DECODE, batch=plan.batch, heads=heads.q, kv_heads=1, head_dim=wide,
         head_dim_v=latent.kv_rank, seq_q=heads.seq_q, seq_kv=heads.seq_kv, precision=plan.plain, flops=work,
-        executed_flops=work, bytes_read=plan.width * (queries * wide + cached),
-        bytes_written=plan.width * queries * latent.kv_rank, special=queries * heads.seq_kv,
+        executed_flops=work, bytes_read=plan.width * queries * wide + plan.stored * cached,
+        bytes_written=plan.width * queries * latent.kv_rank, special=queries * heads.seq_kv, library=library,
     )  # fmt: skip
     e.gemm(
         "absorb_v", heads.tokens, att.head_dim_v, latent.kv_rank, precision=plan.linear, widths=widths, groups=heads.q

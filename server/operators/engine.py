@@ -17,9 +17,9 @@ from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY, NONE, Kernel, 
 from tilewise.hwdb.kernels.published.software import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Phase
-from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent
+from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Linear, Mlp, Recurrent, Split
 from tilewise.server.operators import attention, experts, feedforward
-from tilewise.server.operators.attention_kernel import Heads, kernel
+from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import all_reduce, operation, project, shard
 from tilewise.server.operators.numbers import Number, some
@@ -47,41 +47,56 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer: one product in, rotation with the write to the paged cache, kernel, one product out."""
-    if not _plain(att):
+    heads = attention.heads_of(plan, att, tokens, source)
+    if att.indexer is not None or att.cross or some(att.compression):
         attention.attend(e, plan, att, style, tokens, source, input_saved=input_saved)
         return
-    heads = attention.heads_of(plan, att, tokens, source)
+    if att.latent is not None:
+        _attend_latent(e, plan, att, att.latent, heads, style)
+        return
     local = heads.q * heads.dim + heads.kv * (heads.dim + heads.dim_v)
     with e.scope(part="attention"):
         project(e, plan, (_joined("qkv_proj", att.projections[:-1]),), tokens, outputs=[local])
-        _rotate(e, plan, att, heads)
+        _rotate(e, plan, att, heads, plan.kernels.rotates(*_cached(plan)))
         kernel(e, plan, att, heads, bare=True, library=plan.kernels.attention.get(_cached(plan), NONE).code)
         project(e, plan, att.projections[-1:], tokens)
 
 
-def _plain(att: Attention) -> bool:
-    """Attention over its own cached heads. Latent attention (MLA) has no kernel by an engine's name yet: its row belongs
-
-    into `attend`, with the library of plan.kernels; until then its sub-layer is that of compiled code.
-    """
-    return att.latent is None and att.indexer is None and not att.cross and not some(att.compression)
+def _attend_latent(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads, style: Variant) -> None:
+    """Latent attention (MLA): both down-projections in one product; the kernel's time holds rotation and cache, if known."""
+    *inputs, output = att.projections
+    down = tuple(linear for linear in inputs if linear.split == Split.NONE)
+    if len(down) > 1:
+        inputs = [_joined("qkv_a_proj", down), *(linear for linear in inputs if linear not in down)]
+    library = plan.kernels.latent.get(_cached(plan), NONE).code
+    with e.scope(part="attention"):
+        attention.project_latent(e, plan, att, latent, tuple(inputs), heads, style)
+        if not library:
+            _rotate(e, plan, att, heads, held=False)
+        if plan.decode:
+            absorbed(e, plan, att, latent, heads, library)
+        else:
+            kernel(e, plan, att, heads, bare=True, library=library)
+        project(e, plan, (output,), heads.tokens)
 
 
 def _cached(plan: Plan) -> tuple[Phase, bool]:
     return (Phase.DECODE if plan.decode else Phase.FORWARD), plan.workload.kv_cache == "fp8"
 
 
-def _rotate(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
-    """One kernel: norms of queries and keys, rotation, write to the cache; what the attention's own time holds left out."""
-    held = plan.kernels.rotates(*_cached(plan))
-    if held and not att.norms:
+def _rotate(e: Emitter, plan: Plan, att: Attention, heads: Heads, held: bool) -> None:
+    """One kernel: norms of queries and keys, rotation, write to the cache; held: the attention's own time has the last two."""
+    normed = bool(att.norms) and att.latent is None
+    if held and not normed:
         return
-    queries, keys = heads.q * heads.dim, heads.kv * (heads.dim + heads.dim_v)
+    queries = heads.q * (heads.dim if att.latent is None else att.rope_dim)
+    keys = attention.cache_width(att, heads.kv)
     written = queries * plan.width + keys * (0 if held else plan.stored)
-    name = "_".join(["norm"] * bool(att.norms) + ["rope"] * some(att.rope_dim) + ["cache"] * (not held))
+    name = "_".join(["norm"] * normed + ["rope"] * some(att.rope_dim) + ["cache"] * (not held))
     code = "rope.compiled" if some(att.rope_dim) else "copy"
-    read = heads.tokens * (queries + keys) * plan.width
-    e.memory(name, code, heads.tokens * (heads.q + 2 * heads.kv), heads.dim, read, heads.tokens * written)
+    width = heads.dim if att.latent is None else att.rope_dim
+    rows = heads.tokens * (queries + keys) / width
+    e.memory(name, code, rows, width, heads.tokens * (queries + keys) * plan.width, heads.tokens * written)
 
 
 def feed_forward(
@@ -201,20 +216,24 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
         yield f"{_name(plan.linear)} products"
     if plan.plain != plan.linear and plan.plain not in known.products:
         yield f"{_name(plan.plain)} products (router, lm_head)"
-    if any(isinstance(mixer, Attention) and _plain(mixer) for mixer in mixers) and _cached(plan) not in known.attention:
-        yield f"attention with {'fp8' if plan.stored == 1 else '16-bit'} cache"
-    if any(isinstance(mixer, Attention) and not _plain(mixer) for mixer in mixers):
-        yield "latent attention" if any(_latent(mixer) for mixer in mixers) else "sparse attention"
+    for kind in sorted({_kind(mixer) for mixer in mixers}):
+        if _cached(plan) not in known.of(kind):
+            yield f"{kind} with {'fp8' if plan.stored == 1 else '16-bit'} cache" if kind == "attention" else kind
     if plan.tp > 1 and plan.tp not in known.reduces:
         yield f"all-reduce of {plan.tp} GPUs"
-    if any(isinstance(mixer, Recurrent) for mixer in mixers):
-        yield "recurrent mixers"
     if any(_mixtures(arch)) and workload.format not in known.experts:
         yield f"{workload.precision} experts (grouped products stand for the fused layer)"
 
 
-def _latent(mixer: Attention | Recurrent) -> bool:
-    return isinstance(mixer, Attention) and mixer.latent is not None
+def _kind(mixer: Attention | Recurrent) -> str:
+    """What a mixer is called in a note."""
+    if isinstance(mixer, Recurrent):
+        return "recurrent mixers"
+    if mixer.indexer is not None or some(mixer.compression):
+        return "sparse attention"
+    return (
+        "attention between stacks" if mixer.cross else "latent attention" if mixer.latent is not None else "attention"
+    )
 
 
 def _name(precision: Precision) -> str:

@@ -16,6 +16,7 @@ from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Phase
 
 CACHES = {Phase.FORWARD: {False: "bf16/bf16", True: "fp8/fp8"}, Phase.DECODE: {False: "bf16/bf16", True: "bf16/fp8"}}
+LATENT_CACHES = {phase: CACHES[Phase.DECODE] for phase in CACHES}  # no engine's latent prefill multiplies in fp8
 EXPERTS_ONLY = (Precision.MXFP4,)  # formats of experts alone (gpt-oss): an engine's other products stay in 16 bit
 
 
@@ -34,7 +35,7 @@ Key = TypeVar("Key")
 class Kernels:
     """An engine's kernels on one GPU; what is missing was not published for it there.
 
-    products, experts, few: by the precision asked for (few: experts at few tokens); attention: by phase and whether the cache is fp8; reduces: the `library`
+    products, experts, few: by the precision asked for (few: experts at few tokens); attention, latent (MLA): by phase and whether the cache is fp8; reduces: the `library`
     code of its all-reduce by the number of GPUs
     """
 
@@ -43,6 +44,7 @@ class Kernels:
     experts: Mapping[Precision, Kernel] = field(default_factory=dict)
     few: Mapping[Precision, Kernel] = field(default_factory=dict)
     attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
+    latent: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
     reduces: Mapping[int, int] = field(default_factory=dict)
 
     def product(self, precision: Precision) -> int:
@@ -63,6 +65,10 @@ class Kernels:
         """The fused layer of experts over so many tokens; NONE where none is known."""
         few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]
         return self.few[precision] if few else self.experts.get(precision, NONE)
+
+    def of(self, kind: str) -> Mapping[tuple[Phase, bool], Kernel]:
+        """The kernels of "attention" or "latent attention"; nothing for other mixers."""
+        return {"attention": self.attention, "latent attention": self.latent}.get(kind, {})
 
     @property
     def title(self) -> str:
@@ -86,17 +92,21 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
     narrow = {precision: precision.name.lower() for precision in Precision}
     few = str(about.get("few", {}).get("kernel", ""))
     fused = {p: about["experts"].get(name, [name]) for p, name in narrow.items()}
-    attention = {
-        (phase, fp8): best(f"{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
-        for phase, caches in CACHES.items()
-        for fp8, stored in caches.items()
-    }
+    attention, latent = (
+        {
+            (phase, fp8): best(f"{kind}{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
+            for phase, caches in formats.items()
+            for fp8, stored in caches.items()
+        }
+        for kind, formats in (("", CACHES), ("mla ", LATENT_CACHES))
+    )
     return Kernels(
         engine,
         products=_known({p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}),
         experts=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, without=few) for p, f in fused.items()}),
         few=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
         attention=_known(attention),
+        latent=_known(latent),
         reduces=all_reduce.codes(sku, engine),
     )
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels.published.engines import NONE, best
+from tilewise.hwdb.kernels.published.engines import NONE, Kernel, best, kernels
 from tilewise.hwdb.precision import NAMES
+from tilewise.hwdb.table import Kind, Phase
 from tilewise.hwdb.times import Trust
 from tilewise.server.architecture import Architecture, read, read_with
 from tilewise.server.memory import memory
@@ -171,6 +172,24 @@ def test_a_gpu_without_any_engine_answers_and_says_so() -> None:
 def test_latent_attention_answers_without_an_engines_kernel_and_says_so() -> None:
     report = step(MLA, decode("sglang", precision="bf16"))
     assert any("latent attention" in note for note in report.notes)
+
+
+def test_a_published_latent_kernel_would_take_the_attention_row_with_its_rotation_and_cache() -> None:
+    listed = [
+        {"name": f"mla decode trtllm 1.3.0rc20; default, bf16/{stored}", "points": 1000} for stored in ("bf16", "fp8")
+    ]
+    known = kernels("trtllm", {Kind.ATTENTION: {"software": listed}}, "b200-sxm-180gb")
+    assert known.latent == {
+        (Phase.DECODE, fp8): Kernel(code, listed[code - 1]["name"]) for fp8, code in ((False, 1), (True, 2))
+    }
+    rows = {}
+    for cache in ("auto", "fp8"):
+        table = build(MLA, decode("trtllm", precision="bf16", kv_cache=cache), known)
+        names = np.array([label.name for label in table.labels])[table.label]
+        attention = (names == "attention") & (table.kind == Kind.ATTENTION)
+        rows[cache] = set(table.library[attention].tolist()), float(table.bytes_read[attention].sum())
+        assert "qkv_a_proj" in names and not {"rope_cache", "rope_q", "kv_append"} & set(names.tolist())
+    assert rows["auto"][0] == {1} and rows["fp8"][0] == {2} and rows["fp8"][1] < 0.6 * rows["auto"][1]
 
 
 def test_sizes_beyond_what_was_published_are_answered_as_without_an_engine_and_named() -> None:

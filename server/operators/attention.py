@@ -66,9 +66,9 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
     if att.cross and len(inputs) == 3:
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
-            project(e, plan, inputs[1:], heads.kv_tokens, outputs=_outputs(plan, att, inputs[1:]), save_input=keep)
+            project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
     elif len(inputs) in (1, 3) and not some(att.compression):
-        project(e, plan, inputs, heads.tokens, outputs=_outputs(plan, att, inputs), save_input=keep)
+        project(e, plan, inputs, heads.tokens, outputs=outputs(plan, att, inputs), save_input=keep)
         _regroup(e, plan, att, style.fused_qkv if len(inputs) == 1 else "", heads)
     else:  # a chain of low-rank projections
         for linear in inputs:
@@ -77,7 +77,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         norm(e, plan, n, heads.tokens, style)
 
 
-def _outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
+def outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
     """Local output widths; with more ranks than kv heads each rank still holds one whole key and value head."""
     if plan.tp == 1 or same(att.kv_heads % plan.tp, 0):
         return [None] * len(inputs)

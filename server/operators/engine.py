@@ -22,11 +22,13 @@ from tilewise.server.operators import attention, experts, feedforward
 from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import all_reduce, operation, project, shard
-from tilewise.server.operators.numbers import Number, some
+from tilewise.server.operators.numbers import Number, same, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 from tilewise.server.workload import Workload
+
+NAMED = ("attention", "latent attention")
 
 
 def planned(plan: Plan, arch: Architecture) -> Plan:
@@ -48,15 +50,17 @@ def attend(
 ) -> None:
     """One attention sub-layer: one product in, rotation with the write to the paged cache, kernel, one product out."""
     heads = attention.heads_of(plan, att, tokens, source)
-    if att.indexer is not None or att.cross or some(att.compression):
+    if _kind(att) not in NAMED:
         attention.attend(e, plan, att, style, tokens, source, input_saved=input_saved)
         return
     if att.latent is not None:
         _attend_latent(e, plan, att, att.latent, heads, style)
         return
-    local = heads.q * heads.dim + heads.kv * (heads.dim + heads.dim_v)
+    inputs = att.projections[:-1]
+    widths = zip(inputs, attention.outputs(plan, att, inputs), strict=True)
+    local = sum(shard(linear, plan.tp)[1] if width is None else width for linear, width in widths)
     with e.scope(part="attention"):
-        project(e, plan, (_joined("qkv_proj", att.projections[:-1]),), tokens, outputs=[local])
+        project(e, plan, (_joined("qkv_proj", inputs),), tokens, outputs=[local])
         _rotate(e, plan, att, heads, plan.kernels.rotates(*_cached(plan)))
         kernel(e, plan, att, heads, bare=True, library=plan.kernels.attention.get(_cached(plan), NONE).code)
         project(e, plan, att.projections[-1:], tokens)
@@ -221,19 +225,22 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
             yield f"{kind} with {'fp8' if plan.stored == 1 else '16-bit'} cache" if kind == "attention" else kind
     if plan.tp > 1 and plan.tp not in known.reduces:
         yield f"all-reduce of {plan.tp} GPUs"
-    if any(_mixtures(arch)) and workload.format not in known.experts:
+    if any(workload.format not in known.experts or not moe.gated for moe in _mixtures(arch)):
         yield f"{workload.precision} experts (grouped products stand for the fused layer)"
 
 
 def _kind(mixer: Attention | Recurrent) -> str:
-    """What a mixer is called in a note."""
+    """What a mixer is called in a note; those of NAMED are an engine's own where one was published."""
     if isinstance(mixer, Recurrent):
         return "recurrent mixers"
     if mixer.indexer is not None or some(mixer.compression):
         return "sparse attention"
-    return (
-        "attention between stacks" if mixer.cross else "latent attention" if mixer.latent is not None else "attention"
-    )
+    if mixer.cross or not mixer.causal:
+        return "encoder attention"
+    if mixer.latent is not None:
+        return "latent attention"
+    first, *others = mixer.projections[:-1]
+    return "attention" if all(same(one.inputs, first.inputs) for one in others) else "low-rank attention"
 
 
 def _name(precision: Precision) -> str:

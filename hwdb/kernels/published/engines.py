@@ -35,8 +35,9 @@ Key = TypeVar("Key")
 class Kernels:
     """An engine's kernels on one GPU; what is missing was not published for it there.
 
-    products, experts, few: by the precision asked for (few: experts at few tokens); attention, latent (MLA): by phase and whether the cache is fp8; reduces: the `library`
-    code of its all-reduce by the number of GPUs
+    products, experts, few: by the precision asked for (few: experts at few tokens)
+    attention, latent: by phase and whether the cache is fp8 (latent: MLA)
+    reduces: the `library` code of its all-reduce by the number of GPUs
     """
 
     engine: str = "none"

@@ -1,6 +1,7 @@
 """What a serving engine runs, and what its step rests on."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.published.engines import NONE, Kernel, best, kernels
 from tilewise.hwdb.precision import NAMES
@@ -162,6 +163,22 @@ def test_a_measured_gpu_answers_by_its_own_models_and_says_whose_kernels_they_ar
     assert found["all_reduce"].kernel == "vllm 0.24.0; all_reduce"
     note = next(note for note in report.notes if "no kernel of vLLM" in note)
     assert "bf16 products" in note and "attention with 16-bit cache" in note and "grouped products" in note
+
+
+def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
+    refused = []
+    for path in sorted((shared / "configs").glob("*/*.json")):
+        for phase in ({"phase": "decode", "context": 1024}, {"phase": "prefill", "sequence": 256}):
+            try:
+                arch = read(path.read_text(encoding="utf-8"))
+                asked = Workload(batch=4, engine="vllm", **phase)  # type: ignore[arg-type]
+                torch = build(arch, replace(asked, engine="none", mode="graph"))
+            except TilewiseError:
+                continue  # which refuses without an engine, too
+            assert causal_flops(build(arch, asked, gpu().kernels("vllm"))) == pytest.approx(causal_flops(torch)), path
+            report = predict(gpu(), arch, asked)
+            refused += [f"{path.stem}: {report.step.refusal}"] if report.step.refusal else []
+    assert not refused
 
 
 def test_a_gpu_without_any_engine_answers_and_says_so() -> None:

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
+from tilewise.hwdb.kernels.published import all_reduce
+from tilewise.hwdb.kernels.published.engines import Kernels, kernels
 from tilewise.hwdb.kernels.published.software import code
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
@@ -20,6 +22,7 @@ from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
+ENGINES = -2  # of collectives of an engine's own
 SMALL_S = 3e-5  # a refused operator that the roofline takes to be shorter is answered by it, with its wider interval
 FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
 
@@ -67,6 +70,7 @@ class Gpu:
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
+        kinds = np.where((kinds == Kind.COLLECTIVE) & (table.library > 0), ENGINES, kinds)
         named = (table.library > 0) & (self.published is not None)
         parts = []
         for kind, by_name in sorted(set(zip(kinds.tolist(), named.tolist(), strict=True))):
@@ -77,6 +81,8 @@ class Gpu:
 
     def _answered(self, table: OperatorTable, kind: int, by_name: bool, state: State) -> Times:
         """Rows of one kind by the first calibration that has a model of them, else by the roofline."""
+        if kind == ENGINES:
+            return all_reduce.predict(table, self.sku)
         for source in (self.published,) if by_name else (self.calibration, self.published):
             model = source.model(FAMILIES[Kind(kind)]) if source is not None and kind != UNKNOWN else None
             if source is not None and model:
@@ -106,6 +112,12 @@ class Gpu:
         """Code of a software whose kernels are known by name, for a table's column `library`; 0 for none."""
         source = self.published or self.calibration
         return code(source.model(FAMILIES[kind]), software) if source is not None else 0
+
+    def kernels(self, engine: str) -> Kernels:
+        """Which published kernels a serving engine runs; none for "none"."""
+        source = self.published or self.calibration
+        models = {kind: source.model(family) for kind, family in FAMILIES.items()} if source is not None else {}
+        return kernels(engine, models, self.sku.name)
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

@@ -22,6 +22,7 @@ from tilewise.server.architecture.model import Architecture, Attention, Block, R
 from tilewise.server.operators.attention import cache_width
 from tilewise.server.operators.build import walk
 from tilewise.server.operators.emitter import Emitter, Event
+from tilewise.server.operators.engine import planned
 from tilewise.server.operators.numbers import Number, choose, larger, local, smaller, some
 from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
@@ -75,14 +76,15 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
     total = rank_parameters(arch, plan.tp)
     if plan.train or not plan.workload.quantized:
         return total * plan.width
-    narrow = quantizable_parameters(arch, plan.tp)
+    experts_only = plan.served and planned(plan, arch).linear != plan.linear
+    narrow = quantizable_parameters(arch, plan.tp, experts_only=experts_only)
     return narrow * FORMATS[plan.linear].bytes + (total - narrow) * plan.width
 
 
 def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
     """Cache bytes of one token of one sequence on one rank, over all decoder layers."""
     width = sum(block.count * _cached(mixer, plan) for block, mixer in _mixers(arch) if isinstance(mixer, Attention))
-    return width * plan.width
+    return width * plan.stored
 
 
 def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
@@ -91,7 +93,7 @@ def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
     for block, mixer in _mixers(arch):
         if isinstance(mixer, Attention):
             total = total + block.count * _cached(mixer, plan) * _kept(mixer, plan.context)
-    return total * plan.batch * plan.width
+    return total * plan.batch * plan.stored
 
 
 def recurrent_state_bytes(arch: Architecture, plan: Plan) -> Number:

@@ -6,7 +6,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +15,11 @@ from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Ints, Kind, Layout, OperatorTable
-from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.hwdb.times import State, Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.memory import memory
-from tilewise.server.operators import walk
+from tilewise.server.operators import engine, walk
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
@@ -52,10 +52,10 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     architecture do not fit together), NotAvailable (precision), and TilewiseError UTILIZATION_ABOVE_100 where a
     FLOP count or a peak must be wrong.
     """
-    emitted = walk(arch, workload)
-    table = emitted.table()
-    times = gpu.predict(table, workload.clock)
-    peak = gpu.peak(workload.format)
+    kernels = gpu.kernels(workload.engine)
+    emitted = walk(arch, workload, kernels)
+    table, times, beyond = answered(gpu, emitted.table(), workload.clock)
+    peak = gpu.peak(kernels.multiplies(workload.format))
     launched = launches(table, times, gpu)
     sums = _sums(gpu, workload, table, times, launched)
     parameters = count(arch)
@@ -83,10 +83,25 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
             *notes(arch, workload.tensor_parallel),
             *padding_notes(arch, workload.tokens),
             *stride_notes(arch, workload, gpu.sku),
+            *engine.notes(arch, workload, kernels, beyond),
         ),
         table=table,
         times=times,
     )
+
+
+def answered(gpu: Gpu, table: OperatorTable, state: State) -> tuple[OperatorTable, Times, tuple[str, ...]]:
+    """The times of a table, and the operators whose named kernel was published for no shape as large or small.
+
+    Those lose the name and are answered as without an engine; an engine's layer of experts has no such twin and stays refused.
+    """
+    times = gpu.predict(table, state)
+    lost = times.refused & (table.library > 0) & np.isin(table.kind, TWINS)
+    if not lost.any():
+        return table, times, ()
+    names = tuple(sorted({table.labels[code].name for code in table.label[lost].tolist()}))
+    table = replace(table, library=np.where(lost, 0, table.library))
+    return table, gpu.predict(table, state), names
 
 
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
@@ -111,10 +126,10 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
 def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     """`predict` for an Architecture whose sizes are arrays: one row a candidate, no loop over them."""
-    emitted = walk(arch, workload)
-    table = emitted.table()
-    times = gpu.predict(table, workload.clock)
-    peak = gpu.peak(workload.format)
+    kernels = gpu.kernels(workload.engine)
+    emitted = walk(arch, workload, kernels)
+    table, times, _ = answered(gpu, emitted.table(), workload.clock)
+    peak = gpu.peak(kernels.multiplies(workload.format))
     sums = _sums(gpu, workload, table, times, launches(table, times, gpu))
     flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
     moved = by_shape(table, table.bytes_read + table.bytes_written)
@@ -135,6 +150,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     )  # fmt: skip
 
 
+TWINS = (Kind.GEMM, Kind.ATTENTION)
 NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2

@@ -17,9 +17,12 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "logits": ("last", "all"),
     "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
+    "engine": ("none", "trtllm", "vllm", "sglang"),
+    "kv_cache": ("auto", "fp8"),
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
+SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
@@ -34,14 +37,18 @@ class Workload:
     context:    decode: keys each new token attends to, itself included; 0 elsewhere
     precision:  input format of the linear layers' GEMMs; attention, router and lm_head keep 16 bit under 8-bit and
                 4-bit formats
-    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them), "compiled" (what
-                inductor fuses), "graph" (the same kernels launched as graph nodes)
+    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them; the default), "compiled" (what
+                inductor fuses), "graph" (the same kernels launched as graph nodes; an engine's only choice)
     recompute:  "none"; "full" (checkpoint every layer); "selective" (norms, rotary and activation functions
                 again in the backward, matrix products kept)
     optimizer:  "adamw" (fused, states in the parameters' dtype, as torch makes them) or "none"
     state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
+    engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
+    expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
+    expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
+    kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
 
     Raises InvalidInput with the field's name.
     """
@@ -51,7 +58,7 @@ class Workload:
     sequence: int = 0
     context: int = 0
     precision: str = "bf16"
-    mode: str = "eager"
+    mode: str = ""
     tensor_parallel: int = 1
     recompute: str = "none"
     optimizer: str = ""
@@ -59,6 +66,10 @@ class Workload:
     logits: str = ""
     attention_backend: str = "auto"
     cache: str = ""
+    engine: str = "none"
+    kv_cache: str = "auto"
+    expert_skew: float = 0.0
+    expert_parallel: int = 1
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -67,13 +78,19 @@ class Workload:
             "state": "sustained" if training else "burst",
             "logits": "all" if training else "last",
             "cache": "none" if training else "append",
+            "mode": "graph" if self.engine != "none" else "eager",
         }
         for name, value in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
         for name, allowed in {**CHOICES, "precision": tuple(NAMES), "state": tuple(STATES)}.items():
             _choose(name, getattr(self, name), allowed)
-        for name in ("batch", "tensor_parallel", "context" if self.phase == "decode" else "sequence"):
+        for name in (
+            "batch",
+            "tensor_parallel",
+            "expert_parallel",
+            "context" if self.phase == "decode" else "sequence",
+        ):
             _positive(name, getattr(self, name), self.phase)
         length = self.context if self.phase == "decode" else self.sequence
         if self.batch * length > TOKENS_MAX:
@@ -87,6 +104,36 @@ class Workload:
             raise _invalid("optimizer", f"optimizer {self.optimizer!r} needs phase 'train'; {self.phase} has no step")
         if self.phase == "train" and self.logits != "all":
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
+        if self.engine == "none" and self.kv_cache != "auto":
+            raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
+        if isinstance(self.expert_skew, bool) or not isinstance(self.expert_skew, int | float):
+            raise _invalid("expert_skew", f"expert_skew must be a number, got {self.expert_skew!r}")
+        if self.engine == "none" and self.expert_skew:
+            raise _invalid(
+                "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
+            )
+        if self.engine == "none" and self.expert_parallel > 1:
+            raise _invalid(
+                "expert_parallel", "expert_parallel needs an engine: torch's experts are split by tensor_parallel"
+            )
+        if self.tensor_parallel % self.expert_parallel:
+            fits = ", ".join(str(n) for n in range(1, self.tensor_parallel + 1) if self.tensor_parallel % n == 0)
+            message = f"expert_parallel {self.expert_parallel} is no divisor of tensor_parallel {self.tensor_parallel}: {fits} are"
+            raise _invalid("expert_parallel", message)
+        if not 0 <= self.expert_skew <= SKEW_MAX:
+            raise _invalid("expert_skew", f"expert_skew {self.expert_skew:g} is out of range: 0 (even) to {SKEW_MAX:g}")
+        if self.engine != "none":
+            self._served()
+
+    def _served(self) -> None:
+        """What an engine decides by itself."""
+        if self.phase == "train":
+            raise _invalid("engine", f"engine {self.engine!r} serves and does not train: phase is prefill or decode")
+        if self.mode != "graph":
+            raise _invalid("mode", f"engine {self.engine!r} launches a step as one graph: mode is graph, or unset")
+        if self.attention_backend != "auto":
+            message = f"attention_backend names torch's kernels: engine {self.engine!r} has its own, leave it unset"
+            raise _invalid("attention_backend", message)
 
     @property
     def format(self) -> Precision:
@@ -100,6 +147,11 @@ class Workload:
     @property
     def clock(self) -> State:
         return STATES[self.state]
+
+    @property
+    def expert_shards(self) -> int:
+        """Ranks that divide an expert's width."""
+        return self.tensor_parallel // self.expert_parallel
 
     @property
     def tokens(self) -> int:

@@ -24,6 +24,8 @@ CHOICES = {
     "logits": work.Logits,
     "attention_backend": work.AttentionBackend,
     "cache": work.Cache,
+    "engine": work.Engine,
+    "kv_cache": work.KvCache,
 }
 
 
@@ -52,6 +54,19 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
         option(
             "--cache", type=click.Choice(words(work.Cache)), help="Of keys and values; unset: append, none in train."
         ),
+        option("--engine", type=click.Choice(words(work.Engine)), help="Whose kernels serve; unset: none, so torch's."),
+        option(
+            "--ep",
+            "expert_parallel",
+            type=int,
+            help="Of an engine's --tp GPUs, how many share out whole experts; unset: 1.",
+        ),
+        option(
+            "--expert-skew",
+            type=float,
+            help="An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",
+        ),
+        option("--kv-cache", type=click.Choice(words(work.KvCache)), help="Format of an engine's cache; unset: auto."),
     )
 
     def add(command: Command) -> Command:

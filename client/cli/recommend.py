@@ -102,17 +102,21 @@ def weighted(text: str) -> advice.WeightedWorkload:
     """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight."""
     fields = dict(pair.partition("=")[::2] for pair in text.split(","))
     weight = fields.pop("weight", "1")
-    known = [*CHOICES, "batch", "sequence", "context", "tensor_parallel"]
+    known = [*CHOICES, "batch", "sequence", "context", "tensor_parallel", "expert_skew", "expert_parallel"]
     unknown = [name for name in fields if name not in known]
     if unknown:
         raise click.BadParameter(
             f"{unknown[0]!r} is no field of a workload: {', '.join(known)}, weight", param_hint="--also"
         )
     try:
-        sizes = {name: value if name in CHOICES else int(value) for name, value in fields.items()}
+        sizes = {name: value if name in CHOICES else _number(name, value) for name, value in fields.items()}
         return advice.WeightedWorkload(workload=_workload(sizes), weight=float(weight))
     except ValueError as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error
+
+
+def _number(name: str, value: str) -> float:
+    return float(value) if name == "expert_skew" else int(value)
 
 
 def _workload(fields: dict[str, Any]) -> Workload:

@@ -9,7 +9,7 @@ from tilewise.client.render.text import gib, interval, parameters, percent, seco
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
 from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy
-from tilewise.v1.workload_pb2 import Mode, Phase, Precision, State, Workload
+from tilewise.v1.workload_pb2 import Engine, KvCache, Mode, Phase, Precision, State, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
 
@@ -52,16 +52,28 @@ def work_line(work: Workload) -> str:
         word(Precision.DESCRIPTOR, work.precision),
     ]
     parts.append(word(Mode.DESCRIPTOR, work.mode))
+    parts += served(work)
     if work.tensor_parallel > 1:
         parts.append(f"tensor parallel {work.tensor_parallel}")
     return ", ".join([*parts, f"{word(State.DESCRIPTOR, work.state)} clock"])
+
+
+def served(work: Workload) -> list[str]:
+    """The engine that serves and the format of its cache, where they are not the defaults."""
+    parts = [f"engine {word(Engine.DESCRIPTOR, work.engine)}"] if work.engine > Engine.ENGINE_NONE else []
+    parts += [f"expert parallel {work.expert_parallel}"] if work.expert_parallel > 1 else []
+    return parts + (
+        [f"{word(KvCache.DESCRIPTOR, work.kv_cache)} cache"] if work.kv_cache > KvCache.KV_CACHE_AUTO else []
+    )
 
 
 def asked_line(work: Workload, without: Container[str] = ()) -> str:
     """A workload as it was asked for, with the defaults that the answer's own would name; fields of `without` left out."""
     sizes = (("batch", work.batch or 1), ("sequence", work.sequence), ("context", work.context))
     parts = [f"{name} {size}" for name, size in sizes if size and name not in without]
-    parts += [word(Precision.DESCRIPTOR, work.precision) or "bf16", word(Mode.DESCRIPTOR, work.mode) or "eager"]
+    engine = served(work)
+    mode = word(Mode.DESCRIPTOR, work.mode) or ("graph" if engine else "eager")
+    parts += [word(Precision.DESCRIPTOR, work.precision) or "bf16", mode, *engine]
     if work.tensor_parallel > 1 and "tensor_parallel" not in without:
         parts.append(f"tensor parallel {work.tensor_parallel}")
     return f"{word(Phase.DESCRIPTOR, work.phase)}: {', '.join(parts)}"

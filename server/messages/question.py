@@ -23,9 +23,11 @@ ENUMS: dict[str, Any] = {
     "logits": workload_pb2.Logits,
     "attention_backend": workload_pb2.AttentionBackend,
     "cache": workload_pb2.Cache,
+    "engine": workload_pb2.Engine,
+    "kv_cache": workload_pb2.KvCache,
 }
 LARGEST_GPUS = 32
-SIZES = ("batch", "sequence", "context", "tensor_parallel")
+SIZES = ("batch", "sequence", "context", "tensor_parallel", "expert_skew", "expert_parallel")
 
 
 def text_of(model: model_pb2.Model) -> str:

@@ -24,7 +24,7 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
-    heads = _heads(plan, att, tokens, source)
+    heads = heads_of(plan, att, tokens, source)
     with e.scope(part="attention"):
         if att.indexer is not None:
             _index(e, plan, att.indexer, att.causal, heads, style)
@@ -42,7 +42,8 @@ def attend(
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
-def _heads(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
+def heads_of(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
+    """One rank's heads over `tokens` rows; `source` is the key length of cross-attention."""
     seq_q = tokens // plan.batch
     return Heads(
         q=att.heads // plan.tp,
@@ -60,14 +61,14 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
     inputs = att.projections[:-1]
     keep = not input_saved and not plan.selective
     if att.latent is not None:
-        _project_latent(e, plan, att, att.latent, inputs, heads, style)
+        project_latent(e, plan, att, att.latent, inputs, heads, style)
         return
     if att.cross and len(inputs) == 3:
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
-            project(e, plan, inputs[1:], heads.kv_tokens, outputs=_outputs(plan, att, inputs[1:]), save_input=keep)
+            project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
     elif len(inputs) in (1, 3) and not some(att.compression):
-        project(e, plan, inputs, heads.tokens, outputs=_outputs(plan, att, inputs), save_input=keep)
+        project(e, plan, inputs, heads.tokens, outputs=outputs(plan, att, inputs), save_input=keep)
         _regroup(e, plan, att, style.fused_qkv if len(inputs) == 1 else "", heads)
     else:  # a chain of low-rank projections
         for linear in inputs:
@@ -76,7 +77,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         norm(e, plan, n, heads.tokens, style)
 
 
-def _outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
+def outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
     """Local output widths; with more ranks than kv heads each rank still holds one whole key and value head."""
     if plan.tp == 1 or same(att.kv_heads % plan.tp, 0):
         return [None] * len(inputs)
@@ -165,7 +166,7 @@ def cache_width(att: Attention, kv_heads: Number) -> Number:
     return kv_heads * (att.head_dim + att.head_dim_v)
 
 
-def _project_latent(
+def project_latent(
     e: Emitter, plan: Plan, att: Attention, latent: Latent, inputs: tuple[Linear, ...], heads: Heads, style: Variant
 ) -> None:
     """MLA: down-projections share the input; up-projections follow their norms. Decode absorbs the kv up-projection."""

@@ -49,16 +49,18 @@ def _chunked(tokens: Number, chunk: Number) -> Number:
     return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
 
 
-def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False) -> None:
+def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0) -> None:
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py).
-    `bare`: the kernel called by itself, which takes causality and window as they are.
+    `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
     span = choose(att.window > 0, att.window, att.chunk)
     windowed = some(span) and some(heads.seq_kv - span + 1)
-    masked = not bare and not plan.decode and (windowed or (plan.fused and att.causal and not att.cross))
+    masked = (
+        not (bare or plan.served) and not plan.decode and (windowed or (plan.fused and att.causal and not att.cross))
+    )
     kv_heads = heads.kv
     if masked:
         _mask(e, plan, heads)
@@ -83,6 +85,7 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
         "window": 0 if masked else span,
         "precision": plan.plain,
         "variant": VARIANT_CODES.get(plan.workload.attention_backend, 0),
+        "library": library,
     }
     _rows(e, plan, heads, kv_heads, scored, computed, shape)
 
@@ -93,7 +96,7 @@ def _rows(
     """Forward (or decode) and backward, as flash-attention or cuDNN launch them."""
     window = shape["window"]
     kept = choose(window > 0, smaller(heads.seq_kv, window), heads.seq_kv) if plan.decode else heads.seq_kv
-    moved = Moved.of(shape, plan.width, kept)
+    moved = Moved.of(shape, plan.width, kept, plan.stored)
     flash = choose(heads.dim > CUDNN_HEAD_DIM, 1, int(plan.workload.attention_backend == "flash"))
     phase = Phase.DECODE if plan.decode else Phase.FORWARD
     forward_row(
@@ -116,13 +119,19 @@ class Moved:
     statistics: Number
 
     @classmethod
-    def of(cls, shape: dict[str, Number], width: int, kept: Number) -> Moved:
-        """Of the columns of an attention row; `width`: bytes of an element, `kept`: keys that are read at all."""
+    def of(cls, shape: dict[str, Number], width: int, kept: Number, stored: int | None = None) -> Moved:
+        """Of the columns of an attention row; `width`: bytes of an element, `kept`: keys that are read at all.
+
+        `stored`: bytes of a key's or value's element, where those are not of that width
+        """
         queries = shape["batch"] * shape["heads"] * shape["seq_q"]
         keys = shape["batch"] * shape["kv_heads"] * kept
         wide = shape["head_dim"] + shape["head_dim_v"]
         return cls(
-            queries * shape["head_dim"] * width, keys * wide * width, queries * shape["head_dim_v"] * width, 4 * queries
+            queries * shape["head_dim"] * width,
+            keys * wide * (stored or width),
+            queries * shape["head_dim_v"] * width,
+            4 * queries,
         )
 
 
@@ -217,8 +226,11 @@ def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:
         e.memory("pad_heads", "copy", rows, cols, size, size, direction="backward", repeat=4)
 
 
-def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads) -> None:
-    """MLA's decode over the latent cache: queries are taken into the latent space and results back, head by head."""
+def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Heads, library: int = 0) -> None:
+    """MLA's decode over the latent cache: queries are taken into the latent space and results back, head by head.
+
+    `library`: whose attention kernel by name
+    """
     widths, wide = (plan.inner, plan.weight, float(plan.width)), latent.kv_rank + latent.rope_dim
     e.gemm(
         "absorb_q", heads.tokens, latent.kv_rank, latent.nope_dim, precision=plan.linear, widths=widths, groups=heads.q
@@ -228,8 +240,8 @@ def absorbed(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads: Head
     e.attention(
         "attention", Phase.DECODE, batch=plan.batch, heads=heads.q, kv_heads=1, head_dim=wide,
         head_dim_v=latent.kv_rank, seq_q=heads.seq_q, seq_kv=heads.seq_kv, precision=plan.plain, flops=work,
-        executed_flops=work, bytes_read=plan.width * (queries * wide + cached),
-        bytes_written=plan.width * queries * latent.kv_rank, special=queries * heads.seq_kv,
+        executed_flops=work, bytes_read=plan.width * queries * wide + plan.stored * cached,
+        bytes_written=plan.width * queries * latent.kv_rank, special=queries * heads.seq_kv, library=library,
     )  # fmt: skip
     e.gemm(
         "absorb_v", heads.tokens, att.head_dim_v, latent.kv_rank, precision=plan.linear, widths=widths, groups=heads.q

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import numpy as np
 
+from tilewise.hwdb.kernels.published.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
+from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
@@ -24,18 +27,31 @@ from tilewise.server.operators.variants import Variant, variant
 from tilewise.server.workload import Workload
 
 
-def build(arch: Architecture, workload: Workload) -> OperatorTable:
+class Ways(NamedTuple):
+    """How the sub-layers of a block are emitted."""
+
+    attend: Callable[..., None]
+    mixture: Callable[..., None]
+    feed_forward: Callable[..., None]
+
+
+TORCH = Ways(attend, mixture, feed_forward)
+SERVED = Ways(engine.attend, engine.mixture, engine.feed_forward)
+
+
+def build(arch: Architecture, workload: Workload, kernels: Kernels | None = None) -> OperatorTable:
     """The operators of one step, for every candidate shape at once.
 
     Raises InvalidInput where the workload cannot be run on the architecture (tensor-parallel sizes, quantisation blocks).
     """
-    return walk(arch, workload).table()
+    return walk(arch, workload, kernels).table()
 
 
-def walk(arch: Architecture, workload: Workload) -> Emitter:
-    """The emitted rows together with what autograd keeps, before they are stacked."""
+def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None) -> Emitter:
+    """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
-    plan, style = Plan.of(workload), variant(arch.model_type)
+    plan, style = Plan.of(workload, kernels), variant(arch.model_type)
+    plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
     hidden_tokens: Number = plan.tokens
@@ -93,15 +109,17 @@ def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
     _norms(e, plan, block, style, tokens)
     for linear in block.extra_linears:
         project(e, plan, (linear,), tokens)
+    ways = SERVED if plan.served else TORCH
     for mixer in block.mixers:
         if isinstance(mixer, Recurrent):
             recur(e, plan, mixer, style, tokens)
         else:
-            attend(e, plan, mixer, style, tokens, source)
+            ways.attend(e, plan, mixer, style, tokens, source)
     if isinstance(block.feed_forward, Experts):
-        mixture(e, plan, block.feed_forward, style, tokens)
+        ways.mixture(e, plan, block.feed_forward, style, tokens)
     elif block.feed_forward is not None:
-        feed_forward(e, plan, block.feed_forward, style, tokens, input_saved=block.parallel and len(block.norms) == 1)
+        saved = block.parallel and len(block.norms) == 1
+        ways.feed_forward(e, plan, block.feed_forward, style, tokens, input_saved=saved)
     _residuals(e, plan, block, style, tokens, stack.hidden)
 
 

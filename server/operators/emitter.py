@@ -191,11 +191,12 @@ class Emitter:
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
         groups: Number = 1,
+        library: int = 0,
     ) -> None:
         """A (batched) matrix product y[m,n]; `widths` are the bytes of an element of x, of w and of y."""
         work = 2.0 * m * n * k * groups
         self.add(
-            name, direction, _GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
+            name, direction, _GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision, library=library,
             flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2],
             bytes_read=groups * k * (widths[0] * m + widths[1] * n), bytes_written=groups * widths[2] * m * n,
         )  # fmt: skip
@@ -212,6 +213,7 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
+        skew: float = 0.0,
     ) -> None:
         """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k
@@ -220,7 +222,7 @@ class Emitter:
         if layout == Layout.WEIGHT_GRADIENT:  # k rows in all; every expert has a gradient, hit or not
             read, written = k * (m * widths[0] + n * widths[1]), groups * m * n * widths[2]
         self.add(
-            name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
+            name, direction, _GROUPED, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision, skew=skew,
             flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2], bytes_read=read,
             bytes_written=written, kernels=2,
         )  # fmt: skip
@@ -229,13 +231,21 @@ class Emitter:
         self.add(name, direction, _ATTENTION, phase=phase, **columns)
 
     def collective(
-        self, name: str, op: str, message: Number, ranks: int, *, direction: str = "forward", repeat: Number = 1
+        self,
+        name: str,
+        op: str,
+        message: Number,
+        ranks: int,
+        *,
+        direction: str = "forward",
+        repeat: Number = 1,
+        library: int = 0,
     ) -> None:
         """A collective of `message` bytes per rank; nothing where there is one rank."""
         if ranks > 1:
             self.add(
                 name, direction, _COLLECTIVE, repeat, op=OP_CODES[op], message_bytes=message, ranks=ranks,
-                bytes_read=message, bytes_written=message,
+                bytes_read=message, bytes_written=message, library=library,
             )  # fmt: skip
 
     def table(self) -> OperatorTable:

@@ -43,7 +43,8 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
             scaled = tokens * tables[0].width * plan.width
             e.memory("embedding_scale", "pointwise", tokens, tables[0].width, scaled, scaled)
         if tables:
-            e.collective("all_reduce", "all_reduce", tokens * tables[0].width * plan.width, plan.tp)
+            size, library = tokens * tables[0].width * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+            e.collective("all_reduce", "all_reduce", size, plan.tp, library=library)
 
 
 def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number, size: Number) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Series
 
-from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators.emitter import Emitter
@@ -84,11 +84,13 @@ def project(
     given = outputs or [None] * len(shards)
     sizes = [(k, n if width is None else width) for (k, n), width in zip(shards, given, strict=True)]
     inputs = sizes[0][0]
-    _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
+    library = plan.kernels.product(precision)
+    if not plan.kernels.casts(precision):
+        _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
     for linear, (k, n) in zip(linears, sizes, strict=True):
-        e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward)
+        e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward, library=library)
         if linear.split == Split.ROW:
-            _all_reduce(e, plan, tokens, n, e.forward)
+            all_reduce(e, plan, tokens, n, e.forward)
     if not (plan.train and e.keep):
         return
     if save_input:
@@ -99,7 +101,7 @@ def project(
     if input_gradient and len(linears) > 1:
         accumulate(e, plan, tokens, inputs, len(linears) - 1)
     if linears[0].split == Split.COLUMN and input_gradient:
-        _all_reduce(e, plan, tokens, inputs, "backward")
+        all_reduce(e, plan, tokens, inputs, "backward")
 
 
 def _gradients(
@@ -128,10 +130,12 @@ def _gradients(
 
 def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, direction: str, plain: bool) -> None:
     """Cast a GEMM's input to the narrow format, with its scales."""
-    if plan.workload.quantized and not plain:
+    if FORMATS[plan.linear].bytes < 2 and not plain:
         e.memory(name, "quantize", rows, cols, rows * cols * plan.width, rows * cols * plan.inner, direction=direction)
 
 
-def _all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
+def all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
+    """Sum of the ranks' rows x cols activations."""
     with e.scope(part="communication"):
-        e.collective("all_reduce", "all_reduce", rows * cols * plan.width, plan.tp, direction=direction)
+        size, library = rows * cols * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+        e.collective("all_reduce", "all_reduce", size, plan.tp, direction=direction, library=library)

@@ -101,13 +101,17 @@ def _experts(moe: Experts, tp: int) -> Size:
     return total
 
 
-def quantizable_parameters(arch: Architecture, tp: int = 1) -> Size:
-    """Weights of the linear layers that run in the workload's format: all but router, embeddings, norms and lm_head."""
+def quantizable_parameters(arch: Architecture, tp: int = 1, *, experts_only: bool = False) -> Size:
+    """Weights of the linear layers that run in the workload's format: all but router, embeddings, norms and lm_head.
+
+    experts_only: of routed experts alone
+    """
+    part = _routed if experts_only else _quantizable
     total: Size = 0
     for stack in arch.stacks:
         for block in stack.blocks:
             if not block.shared_weights:
-                total = total + block.count * _quantizable(block, tp)
+                total = total + block.count * part(block, tp)
     return total
 
 
@@ -115,6 +119,11 @@ def _quantizable(block: Block, tp: int) -> Size:
     total: Size = sum(_linear(p, tp) for mixer in block.mixers for p in mixer.projections)
     layer = block.feed_forward
     if isinstance(layer, Experts):
-        total = total + layer.count * sum(_linear(linear, tp) for linear in layer.expert)
+        total = total + _routed(block, tp)
         layer = layer.shared
     return total + (sum(_linear(linear, tp) for linear in layer.projections) if layer is not None else 0)
+
+
+def _routed(block: Block, tp: int) -> Size:
+    layer = block.feed_forward
+    return layer.count * sum(_linear(linear, tp) for linear in layer.expert) if isinstance(layer, Experts) else 0

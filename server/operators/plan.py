@@ -1,9 +1,10 @@
-"""Plan: what follows from a workload alone, worked out once per build."""
+"""Plan: what follows from a workload and from whose kernels run it, worked out once per build."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tilewise.hwdb.kernels.published.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.server.workload import Workload
 
@@ -15,6 +16,8 @@ class Plan:
     width:  bytes of an activation element (4 in fp32 and tf32 models, else 2)
     linear: precision of the linear layers' GEMMs; plain: of everything that is never quantized
     inner, weight: bytes of an element of a linear's inputs and of its weight as the GEMM reads them
+    stored: bytes of a cached key's or value's element
+    kernels: those of the engine that serves; none where none does
     """
 
     workload: Workload
@@ -30,17 +33,23 @@ class Plan:
     inner: float
     weight: float
     tp: int
+    stored: int
+    kernels: Kernels
 
     @property
     def decode(self) -> bool:
         return self.workload.phase == "decode"
 
     @property
+    def served(self) -> bool:
+        return self.workload.engine != "none"
+
+    @property
     def selective(self) -> bool:
         return self.workload.recompute == "selective"
 
     @classmethod
-    def of(cls, workload: Workload) -> Plan:
+    def of(cls, workload: Workload, kernels: Kernels | None = None) -> Plan:
         precision, decode = workload.format, workload.phase == "decode"
         wide = precision in (Precision.FP32, Precision.TF32, Precision.FP64)
         size = FORMATS[precision].bytes
@@ -58,4 +67,6 @@ class Plan:
             inner=size,
             weight=size,
             tp=workload.tensor_parallel,
+            stored=1 if workload.kv_cache == "fp8" else 4 if wide else 2,
+            kernels=kernels or Kernels(),
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
@@ -34,12 +35,11 @@ class BlockCheck:
 
 
 def check(arch: Architecture, workload: Workload) -> None:
-    """Raise InvalidInput where heads, widths or vocabulary cannot be split over the workload's tensor_parallel."""
-    tp = workload.tensor_parallel
-    for name, size in _divisible(arch) if tp > 1 else ():
-        if np.any(np.asarray(size) % tp):
-            value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % tp > 0)])
-            raise _refusal(name, value, tp)
+    """Raise InvalidInput where heads, widths or experts cannot be split over the workload's ranks."""
+    for name, size, ranks, field in _divisible(arch, workload) if workload.tensor_parallel > 1 else ():
+        if np.any(np.asarray(size) % ranks):
+            value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % ranks > 0)])
+            raise _refusal(name, value, ranks, field)
     _check_blocks(arch, workload)
 
 
@@ -47,16 +47,19 @@ def _check_blocks(arch: Architecture, workload: Workload) -> None:
     """Raise InvalidInput where a rank's share of a matrix is no whole number of the format's scale blocks.
 
     Scales run along the contraction: a linear's inputs, in training its outputs too (the input gradient contracts over
-    them). In fp8_block the weight's scales stand for squares, so both sides count always.
+    them). In fp8_block the weight's scales stand for squares, so a side that is cut counts always; outputs that every rank
+    holds whole may end in part of a square (DeepSeek-V3's kv_a_proj has 576). Engines pad experts in EXPERTS_ONLY formats.
     """
-    block, tp = FORMATS[workload.format].block, workload.tensor_parallel
-    if block == 1:
+    block = FORMATS[workload.format].block
+    if block == 1 or (workload.engine != "none" and workload.format in EXPERTS_ONLY):
         return
-    both = workload.phase == "train" or workload.format == Precision.FP8_BLOCK
-    for linear, head in linears(arch):
+    for linear, head, expert in linears(arch):
+        ranks = workload.expert_shards if expert else workload.tensor_parallel
+        squares = workload.format == Precision.FP8_BLOCK and linear.split == Split.COLUMN
+        both = workload.phase == "train" or squares
         sides = [(linear.inputs, Split.ROW), *([(linear.outputs, Split.COLUMN)] if both else [])]
         for size, split in sides:
-            share = np.asarray(size) / (tp if linear.split == split else 1)
+            share = np.asarray(size) / (ranks if linear.split == split else 1)
             share = np.maximum(share, np.minimum(head, size))  # a kv head is held whole by several ranks
             if np.any(share % block):
                 raise _ragged(linear, np.asarray(size), share, workload, linear.split == split)
@@ -80,12 +83,12 @@ def _ragged(linear: Linear, size: Ints, share: Floats, workload: Workload, shard
     return InvalidInput(message, reason="QUANTISATION_BLOCK", field="workload.precision", block=block, size=width)
 
 
-def _refusal(name: str, value: int, tp: int) -> InvalidInput:
+def _refusal(name: str, value: int, ranks: int, field: str) -> InvalidInput:
     valid = divisors(value)
-    message = f"{name} {value} cannot be split over tensor_parallel {tp}: {value} allows {', '.join(map(str, valid))}"
+    message = f"{name} {value} cannot be split over {field} {ranks}: {value} allows {', '.join(map(str, valid))}"
     return InvalidInput(
         f"{message}; the rest of the GPUs can be used by pipeline parallelism",
-        reason="TENSOR_PARALLEL_INDIVISIBLE", field="workload.tensor_parallel", valid=valid, size=value,
+        reason="TENSOR_PARALLEL_INDIVISIBLE", field=f"workload.{field}", valid=valid, size=value,
     )  # fmt: skip
 
 
@@ -94,21 +97,23 @@ def divisors(value: int, limit: int = 128) -> tuple[int, ...]:
     return tuple(d for d in range(1, min(value, limit) + 1) if value % d == 0)
 
 
-def _divisible(arch: Architecture) -> Iterator[tuple[str, Size]]:
-    """Every size that tensor parallelism divides, by the name a config calls it."""
+def _divisible(arch: Architecture, workload: Workload) -> Iterator[tuple[str, Size, int, str]]:
+    """Every size that ranks divide, by the name a config calls it; how many do, and the workload's field that says so."""
+    tensor = workload.tensor_parallel, "tensor_parallel"
     for stack in arch.stacks:
         for block in stack.blocks:
             for mixer in block.mixers:
                 if isinstance(mixer, Attention):
-                    yield "num_attention_heads", mixer.heads
+                    yield "num_attention_heads", mixer.heads, *tensor
                 elif isinstance(mixer, Recurrent):
-                    yield "inner size", mixer.inner
+                    yield "inner size", mixer.inner, *tensor
             layer = block.feed_forward
             if isinstance(layer, Experts):
-                yield "moe_intermediate_size", layer.width
+                yield "moe_intermediate_size", layer.width, workload.expert_shards, "tensor_parallel"
+                yield "num_experts", layer.count, workload.expert_parallel, "expert_parallel"
                 layer = layer.shared
             if isinstance(layer, Mlp):
-                yield "intermediate_size", layer.width
+                yield "intermediate_size", layer.width, *tensor
 
 
 def notes(arch: Architecture, tp: int) -> tuple[str, ...]:
@@ -146,25 +151,25 @@ def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
 
 
 def _sharded(arch: Architecture) -> Iterator[Linear]:
-    return (linear for linear, _ in linears(arch) if linear.split != Split.NONE)
+    return (linear for linear, _, _ in linears(arch) if linear.split != Split.NONE)
 
 
-def linears(arch: Architecture) -> Iterator[tuple[Linear, Size]]:
-    """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; and the width of
+def linears(arch: Architecture) -> Iterator[tuple[Linear, Size, bool]]:
+    """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; the width of
 
-    an attention head (0 elsewhere), less than which no rank holds.
+    an attention head (0 elsewhere), less than which no rank holds; and whether it is a routed expert's.
     """
     for stack in arch.stacks:
         for block in stack.blocks:
             for mixer in block.mixers:
                 head = mixer.head_dim if isinstance(mixer, Attention) else 0
-                yield from ((linear, head) for linear in mixer.projections)
+                yield from ((linear, head, False) for linear in mixer.projections)
             layer = block.feed_forward
             if isinstance(layer, Experts):
-                yield from ((_half(linear, layer.width), 0) for linear in layer.expert)
+                yield from ((_half(linear, layer.width), 0, True) for linear in layer.expert)
                 layer = layer.shared
             if isinstance(layer, Mlp):
-                yield from ((_half(linear, layer.width), 0) for linear in layer.projections)
+                yield from ((_half(linear, layer.width), 0, False) for linear in layer.projections)
 
 
 def _half(linear: Linear, width: Size) -> Linear:

@@ -18,7 +18,7 @@ def stride_notes(arch: Architecture, workload: Workload, sku: Sku) -> tuple[str,
     rule = assumptions()["stride"].get(sku.generation)
     if rule is None or workload.quantized:
         return ()
-    widths = {int(np.max(linear.inputs)) for linear, _ in linears(arch)}
+    widths = {int(np.max(linear.inputs)) for linear, _, _ in linears(arch)}
     slow = sorted(width for width in widths if width * ELEMENT % rule["bytes"] == 0)
     if not slow:
         return ()

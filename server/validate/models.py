@@ -111,7 +111,7 @@ def _report(gpu: Gpu, sheet: Sheet, row: int, found: list[str], text: str, fixed
         workload = _workload(sheet, row, fixed)
         layers = int(sheet.number("layers")[row])
         overrides = {"num_hidden_layers": layers}
-        architecture = read_with(_of_depth(text, layers), overrides, str(sheet.text("model")[row]))
+        architecture = read_with(of_depth(text, layers), overrides, str(sheet.text("model")[row]))
         if workload.phase == "prefill" and architecture.model_type in facts()["trunk"]["prefill"]:
             architecture = _trunk(architecture)
         report = predict(gpu, architecture, workload, detailed=False)
@@ -138,7 +138,7 @@ def _workload(sheet: Sheet, row: int, fixed: Mapping[str, str]) -> Workload:
     )
 
 
-def _of_depth(text: str, layers: int) -> str:
+def of_depth(text: str, layers: int) -> str:
     """A config.json whose lists with an entry a layer have `layers` entries: cut, or repeated in their order."""
     try:
         raw = json.loads(text)

@@ -14,6 +14,8 @@ EXAMPLE = str(ROOT / "examples" / "llama-3-8b.json")
 RUN = [sys.executable, "-c", "from tilewise.client.cli import main; main()"]
 PREDICT = ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb")
 TRAIN, DECODE = ("--phase", "train", "--seq", "4096"), ("--phase", "decode", "--context", "4096")
+MIXTURE = str(ROOT / "examples" / "qwen3-30b-a3b.json")
+B200 = ("--gpu", "b200-sxm-180gb", *DECODE, "--batch", "32")
 COMMANDS = [
     ("gpus", "list"),
     ("gpus", "list", "--format", "json"),
@@ -26,6 +28,9 @@ COMMANDS = [
     ("recommend", *PREDICT[1:], *DECODE, "--batch", "16", "--max-candidates", "50", "--format", "json"),
     ("sweep", *PREDICT[1:], "--phase", "prefill", "--seq", "4096", "--vary", "intermediate_size=14330:14340"),
     ("sweep", *PREDICT[1:], *DECODE, "--vary", "batch=1,2,4", "--vary", "tensor_parallel=1,2,3", "--format", "json"),
+    ("predict", MIXTURE, *B200, "--engine", "trtllm", "--kv-cache", "fp8", "--expert-skew", "1.01", "--format", "json"),
+    ("sweep", MIXTURE, *B200, "--engine", "vllm", "--vary", "moe_intermediate_size=512,768,1024"),
+    ("recommend", EXAMPLE, *B200, "--engine", "sglang", "--max-candidates", "20"),
     ("mfu", "--gpu", "h100-sxm5-80gb", "--precision", "bf16", "--tflops", "480"),
     ("mfu", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096", "--tokens-per-s", "9600"),
     # and what is refused is refused in the same words
@@ -33,6 +38,7 @@ COMMANDS = [
     ("sweep", *PREDICT[1:], *TRAIN, "--vary", "hidden_size=8:4"),
     ("sweep", *PREDICT[1:], *TRAIN, "--vary", "hidden_size=1:3000000"),
     ("gpus", "show", "h999"),
+    (*PREDICT, "--phase", "train", "--seq", "4096", "--engine", "vllm"),
     (*PREDICT, "--phase", "train", "--seq", "4096", "--tp", "7"),
     (*PREDICT, "--phase", "prefill", "--seq", "4096", "--precision", "nvfp4"),
     (*PREDICT, "--phase", "prefill", "--seq", "4096", "--set", "num_attention_heads=30"),

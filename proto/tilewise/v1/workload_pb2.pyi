@@ -69,6 +69,20 @@ class AttentionBackend(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ATTENTION_BACKEND_CUDNN: _ClassVar[AttentionBackend]
     ATTENTION_BACKEND_MATH: _ClassVar[AttentionBackend]
 
+class Engine(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENGINE_UNSPECIFIED: _ClassVar[Engine]
+    ENGINE_NONE: _ClassVar[Engine]
+    ENGINE_TRTLLM: _ClassVar[Engine]
+    ENGINE_VLLM: _ClassVar[Engine]
+    ENGINE_SGLANG: _ClassVar[Engine]
+
+class KvCache(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    KV_CACHE_UNSPECIFIED: _ClassVar[KvCache]
+    KV_CACHE_AUTO: _ClassVar[KvCache]
+    KV_CACHE_FP8: _ClassVar[KvCache]
+
 class Cache(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CACHE_UNSPECIFIED: _ClassVar[Cache]
@@ -114,12 +128,20 @@ ATTENTION_BACKEND_AUTO: AttentionBackend
 ATTENTION_BACKEND_FLASH: AttentionBackend
 ATTENTION_BACKEND_CUDNN: AttentionBackend
 ATTENTION_BACKEND_MATH: AttentionBackend
+ENGINE_UNSPECIFIED: Engine
+ENGINE_NONE: Engine
+ENGINE_TRTLLM: Engine
+ENGINE_VLLM: Engine
+ENGINE_SGLANG: Engine
+KV_CACHE_UNSPECIFIED: KvCache
+KV_CACHE_AUTO: KvCache
+KV_CACHE_FP8: KvCache
 CACHE_UNSPECIFIED: Cache
 CACHE_NONE: Cache
 CACHE_APPEND: Cache
 
 class Workload(_message.Message):
-    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache")
+    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache", "engine", "kv_cache", "expert_skew", "expert_parallel")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -133,6 +155,10 @@ class Workload(_message.Message):
     LOGITS_FIELD_NUMBER: _ClassVar[int]
     ATTENTION_BACKEND_FIELD_NUMBER: _ClassVar[int]
     CACHE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_SKEW_FIELD_NUMBER: _ClassVar[int]
+    EXPERT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     phase: Phase
     batch: int
     sequence: int
@@ -146,4 +172,8 @@ class Workload(_message.Message):
     logits: Logits
     attention_backend: AttentionBackend
     cache: Cache
-    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ...) -> None: ...
+    engine: Engine
+    kv_cache: KvCache
+    expert_skew: float
+    expert_parallel: int
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ..., engine: _Optional[_Union[Engine, str]] = ..., kv_cache: _Optional[_Union[KvCache, str]] = ..., expert_skew: _Optional[float] = ..., expert_parallel: _Optional[int] = ...) -> None: ...

@@ -1,0 +1,152 @@
+"""Which of a calibration's published kernels a serving engine runs, by operator and format (engines.toml)."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple, TypeVar
+
+from tilewise.hwdb.kernels.published import all_reduce
+from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Kind, Phase
+
+CACHES = {Phase.FORWARD: {False: "bf16/bf16", True: "fp8/fp8"}, Phase.DECODE: {False: "bf16/bf16", True: "bf16/fp8"}}
+LATENT_CACHES = {phase: CACHES[Phase.DECODE] for phase in CACHES}  # no engine's latent prefill multiplies in fp8
+EXPERTS_ONLY = (Precision.MXFP4,)  # formats of experts alone (gpt-oss): an engine's other products stay in 16 bit
+
+
+class Kernel(NamedTuple):
+    """code: of a table's column `library`; name: as the calibration lists it."""
+
+    code: int
+    name: str
+
+
+NONE = Kernel(0, "")
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """An engine's kernels on one GPU; what is missing was not published for it there.
+
+    products, experts, few: by the precision asked for (few: experts at few tokens)
+    attention, latent: by phase and whether the cache is fp8 (latent: MLA)
+    reduces: the `library` code of its all-reduce by the number of GPUs
+    """
+
+    engine: str = "none"
+    products: Mapping[Precision, Kernel] = field(default_factory=dict)
+    experts: Mapping[Precision, Kernel] = field(default_factory=dict)
+    few: Mapping[Precision, Kernel] = field(default_factory=dict)
+    attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
+    latent: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
+    reduces: Mapping[int, int] = field(default_factory=dict)
+
+    def product(self, precision: Precision) -> int:
+        """The `library` code of a GEMM, 0 where nobody's is known."""
+        return self.products.get(precision, NONE).code
+
+    def casts(self, precision: Precision) -> bool:
+        """Whether the time of a product holds the cast of its activations, too."""
+        return precision in self.products and quantises(self.products[precision].name)
+
+    def multiplies(self, precision: Precision) -> Precision:
+        """The format in which a step's products mostly run: w4a16 experts multiply in bf16."""
+        if precision in EXPERTS_ONLY and precision in self.experts:
+            return multiplies(self.experts[precision].name)
+        return precision
+
+    def fused(self, precision: Precision, tokens: int) -> Kernel:
+        """The fused layer of experts over so many tokens; NONE where none is known."""
+        few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]
+        return self.few[precision] if few else self.experts.get(precision, NONE)
+
+    def of(self, kind: str) -> Mapping[tuple[Phase, bool], Kernel]:
+        """The kernels of "attention" or "latent attention"; nothing for other mixers."""
+        return {"attention": self.attention, "latent attention": self.latent}.get(kind, {})
+
+    @property
+    def title(self) -> str:
+        return str(facts()[self.engine]["title"])
+
+    def rotates(self, phase: Phase, fp8: bool) -> bool:
+        """Whether the time of an attention holds the rotation and the write to the cache."""
+        return (phase, fp8) in self.attention and bool(facts()[self.engine]["rotates"])
+
+    def selects(self, experts: Kernel) -> bool:
+        """Whether the time of a fused layer holds the choice of its experts."""
+        return any(word in experts.name for word in facts()[self.engine]["selects"])
+
+
+def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> Kernels:
+    """The kernels of an engine among those that a SKU's fitted models list; models: by Kind, as Gpu has them."""
+    if engine == "none":
+        return Kernels()
+    lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in Kind}
+    about = facts()[engine]
+    narrow = {precision: precision.name.lower() for precision in Precision}
+    few = str(about.get("few", {}).get("kernel", ""))
+    fused = {p: about["experts"].get(name, [name]) for p, name in narrow.items()}
+    attention, latent = (
+        {
+            (phase, fp8): best(f"{kind}{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
+            for phase, caches in formats.items()
+            for fp8, stored in caches.items()
+        }
+        for kind, formats in (("", CACHES), ("mla ", LATENT_CACHES))
+    )
+    return Kernels(
+        engine,
+        products=_known({p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}),
+        experts=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, without=few) for p, f in fused.items()}),
+        few=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
+        attention=_known(attention),
+        latent=_known(latent),
+        reduces=all_reduce.codes(sku, engine),
+    )
+
+
+def _known(found: Mapping[Key, Kernel]) -> dict[Key, Kernel]:
+    return {key: one for key, one in found.items() if one.code}
+
+
+def best(
+    whose: str, listed: Sequence[Mapping[str, Any]], formats: Sequence[str], *, only: str = "", without: str = ""
+) -> Kernel:
+    """The kernel of `whose` ("vllm", "decode vllm") in the first of the formats: of the newest release the preferred one.
+
+    only, without: a word that its name must or must not hold
+    """
+    about = facts()[whose.rpartition(" ")[2]]
+    never = [*about["never"], *([without] if without else [])]
+    for wanted in formats:
+        found = [
+            Kernel(at, name)
+            for at, name in enumerate((str(one["name"]) for one in listed), 1)
+            if name.startswith(f"{whose} ") and name.rpartition(", ")[2] == wanted and only in name
+            and int(listed[at - 1]["points"]) >= USUAL_MIN and not any(word in name for word in never)
+        ]  # fmt: skip
+        if found:
+            return max(found, key=lambda one: (release(one.name), -preference(one.name, about["kernels"])))
+    return NONE
+
+
+def release(name: str) -> tuple[int, ...]:
+    """Numbers of the release in a name: "vllm 0.24.0; kernel" -> (0, 24, 0)."""
+    return tuple(int(number) for number in re.findall(r"\d+", name.partition(";")[0]))
+
+
+def preference(name: str, words: Sequence[str]) -> int:
+    return next((at for at, word in enumerate(words) if word in name), len(words))
+
+
+@cache
+def facts() -> dict[str, Any]:
+    """engines.toml."""
+    return tomllib.loads((files("tilewise.hwdb.kernels.published") / "engines.toml").read_text(encoding="utf-8"))

@@ -8,7 +8,7 @@ from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Architecture, Experts
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
-from tilewise.server.operators.linear import accumulate, operation, project, shard
+from tilewise.server.operators.linear import accumulate, all_reduce, operation, project, shard
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, permute, route
@@ -59,6 +59,9 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
         permute(e, plan, routing)
         _experts(e, plan, moe, routing)
         combine(e, plan, routing)
+    all_reduce(e, plan, tokens, hidden, e.forward)
+    if plan.train and e.keep:
+        all_reduce(e, plan, tokens, hidden, "backward")
     if moe.shared is not None:
         feed_forward(e, plan, moe.shared, style, tokens, input_saved=True)
         with e.scope(part="moe"):

@@ -61,6 +61,23 @@ def test_a_rank_reduces_twice_a_layer_each_way(llama: Llama) -> None:
     assert set(table.message_bytes[reduces & layers]) == {2.0 * 1024 * 4096}
 
 
+@pytest.mark.parametrize(("phase", "each_layer"), [("prefill", 2), ("train", 4)])
+def test_ranks_that_share_experts_reduce_what_they_combined(config: Config, phase: str, each_layer: int) -> None:
+    model = config("qwen3-moe/Qwen3-30B-A3B")  # no shared expert: attention and mixture reduce once each way
+    table = build(model, Workload(phase=phase, sequence=1024, tensor_parallel=4))
+    reduces = table.kind == Kind.COLLECTIVE
+    layers = np.array([label.layer.startswith("decoder.0") for label in table.labels])[table.label]
+    assert table.count[reduces & layers].sum() == 48 * each_layer
+    assert set(table.message_bytes[reduces & layers]) == {2.0 * 1024 * 2048}
+
+
+def test_norms_of_single_heads_are_of_a_ranks_own_heads(config: Config) -> None:
+    model = config("qwen3/Qwen3-0.6B")  # 16 query heads, 8 key heads
+    table = build(model, Workload(phase="prefill", sequence=64, tensor_parallel=4))
+    rows = {label.name: table.rows[table.label == at].tolist() for at, label in enumerate(table.labels)}
+    assert set(rows["q_norm"]) == {64.0 * 4} and set(rows["k_norm"]) == {64.0 * 2}
+
+
 def test_one_rank_has_no_collectives(llama: Llama) -> None:
     assert not (build(llama(), Workload(phase="train", sequence=1024)).kind == Kind.COLLECTIVE).any()
 

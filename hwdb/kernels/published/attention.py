@@ -7,17 +7,20 @@ widened, and rest on the datasheet's word.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.kernels import regression
 from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
+from tilewise.hwdb.kernels.published import decode as decode_kernel
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, cached_bytes
+from tilewise.hwdb.kernels.published.software import Software, both_phases, cached_bytes
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import VARIANT_CODES, Ints, OperatorTable, Phase
+from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 QUERIES = 128  # rows of a tile over the queries: 128 on Hopper, a pair of 128 on Blackwell
@@ -25,6 +28,11 @@ KEYS = 512  # cached keys that a split of a decode keeps at least
 OTHERS = [VARIANT_CODES["flash"], VARIANT_CODES["math"]]
 WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 and 256 other kernels run
 OUTPUT = 2.0  # bytes of an element of queries and results
+TILE = 64  # cached keys of a decode's tile: fewer take as long
+TRAFFIC = 0.5  # of what a decode's tile costs: its keys; the other half, products and latency, comes whole
+LEAST = 0.1  # of the time of the shortest timed sequence: no shorter one was faster than that
+SHORT, SHORT_SLOPE = 0.05, 0.25  # what is added to the half-width of log(time) of shorter sequences, and per log of the way
+REREAD = 1 / 3  # of the memory's time for a key that another query head's block reads again, from L2
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
@@ -38,8 +46,13 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     widths = (table.head_dim + table.head_dim_v).astype(float)
     backward = table.phase == Phase.BACKWARD
     stored = np.array([cached_bytes(name) for name in software.names])[which]
-    moved = batch * (reach_of_cache(decode, reach, keys) * kv * widths * stored + queries * heads * widths * OUTPUT)
-    blocks = np.where(decode, batch * kv, batch * heads * np.ceil(queries / QUERIES))
+    masked = decode & decode_kernel.masked(table, chip, decode_kernel.runs(software.names)[which], stored)
+    again = np.where(masked, 1 + REREAD * (heads / kv - 1), 1.0)
+    cache = reach_of_cache(decode, reach, keys) * kv * widths * stored
+    moved = batch * (cache * again + queries * heads * widths * OUTPUT)
+    blocks = np.where(decode, batch * np.where(masked, heads, kv), batch * heads * np.ceil(queries / QUERIES))
+    alone = decode & decode_kernel.unsplit(table, software.names, which)
+    moved = moved * np.where(alone, np.maximum(chip.sms / blocks, 1), 1.0)
     waves = np.ceil(blocks / chip.sms)
     idle = np.minimum(waves * chip.sms / blocks, 8.0)
     uneven = np.where(decode, 1.0, np.ceil(queries / QUERIES) * QUERIES / queries)
@@ -52,7 +65,7 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         np.minimum(np.ceil(batch * heads / chip.sms) * chip.sms / (batch * heads), 8),
         np.minimum(np.ceil(batch * kv / chip.sms) * chip.sms / (batch * kv), 8),
         log(np.clip(batch * kv * np.ceil(keys / KEYS) / chip.sms, 1 / 256, 64)), log(pairs / chip.special * 1e6),
-        queries % QUERIES > 0, decode, backward, stored, share, software.precision[which] == Precision.FP8,
+        queries % QUERIES > 0, alone, np.where(masked, np.minimum(waves, 8), 0), masked, np.where(masked, log(heads / kv), 0), np.where(masked, log(keys), 0), decode, backward, stored, share, software.precision[which] == Precision.FP8,
     ]  # fmt: skip
     place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
     return Work(compute, moved / chip.hbm, columns, place, blocks, waves)
@@ -64,8 +77,12 @@ def reach_of_cache(decode: Any, reach: Any, keys: Any) -> Any:
 
 
 def fit(points: Points) -> dict[str, Any]:
-    """The model of published attention kernels; each software name starts with its phase."""
-    return {"law": "published.attention", **residual.fit(points, worker)}
+    """The model of published attention kernels; each software name starts with its phase.
+
+    shortest: cached keys (of a forward: tokens) of the shortest sequence that each software was timed at
+    """
+    shortest = [points.table.seq_kv[points.software == one].min() for one in range(len(points.names))]
+    return {"law": "published.attention", "shortest": np.array(shortest), **residual.fit(points, worker)}
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -110,8 +127,63 @@ def _even(name: str) -> bool:
     return first == second
 
 
+def _answer(
+    table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku
+) -> tuple[regression.Answer, Work, Floats]:
+    """As residual.answer; of sequences shorter than every timed one by the line through the two shortest.
+
+    A kernel's time is linear in its keys there: a constant part, and one for each key. The nets know nothing of it, the
+    law has the launch alone.
+    """
+    shortest = np.broadcast_to(np.asarray(model.get("shortest", 0)), len(model["software"]))[software]
+    square = (table.phase == Phase.DECODE) | (table.seq_q == table.seq_kv)
+    short = np.flatnonzero(square & (table.seq_kv < shortest))
+    if not len(short):
+        return residual.answer(table, software, model, sku, worker)
+    some, which, least = table.select(short), software[short], shortest[short]
+    near, _, _ = residual.answer(_as_long(table, short, least), software, model, sku, worker)
+    twice, _, _ = residual.answer(_as_long(some, slice(None), 2 * least), which, model, sku, worker)
+    _, work, floor = residual.answer(table, software, model, sku, worker)
+    decode = some.phase == Phase.DECODE
+    keys = np.where(decode, np.maximum(some.seq_kv, TILE), some.seq_kv)
+    first = near.time_s[short]
+    slope = np.maximum(twice.time_s - first, 0) * (1 - keys / least) * np.where(decode, TRAFFIC, 1.0)
+    time = near.time_s.copy()
+    time[short] = np.maximum(first - slope, LEAST * first)
+    return _moved(near, time, short), work, floor
+
+
+def _as_long(table: OperatorTable, rows: Any, keys: Ints) -> OperatorTable:
+    """The table with other lengths in `rows`: of a decode the cached keys, of a forward the tokens."""
+    seq_kv, seq_q = table.seq_kv.copy(), table.seq_q.copy()
+    seq_kv[rows] = keys
+    seq_q[rows] = np.where(table.phase[rows] == Phase.DECODE, seq_q[rows], keys)
+    return replace(table, seq_q=seq_q, seq_kv=seq_kv)
+
+
+def _moved(near: regression.Answer, time_s: Floats, rows: Ints) -> regression.Answer:
+    """An answer whose `rows` got other times: their intervals grow by a share of the way."""
+    unsure = np.zeros(len(time_s))
+    unsure[rows] = SHORT + SHORT_SLOPE * np.log(near.time_s[rows] / time_s[rows])
+    ratio = time_s / near.time_s
+    return regression.Answer(
+        time_s, near.low_s * ratio * np.exp(-unsure), near.high_s * ratio * np.exp(unsure), near.distance
+    )
+
+
+def _as_run(table: OperatorTable, software: Ints, model: Mapping[str, Any]) -> tuple[OperatorTable, Ints]:
+    """What engines with one kernel for both phases make of a forward of a single token: a decode."""
+    names = [str(one["name"]) for one in model["software"]]
+    single = (table.phase == Phase.FORWARD) & (table.seq_q == 1) & (table.seq_kv == 1)
+    decoded = np.where(single, both_phases(names)[software], -1)
+    if not (decoded >= 0).any():
+        return table, software
+    return replace(table, phase=np.where(decoded >= 0, int(Phase.DECODE), table.phase)), np.where(decoded >= 0, decoded, software)
+
+
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    found, work, floor = residual.answer(table, software, model, sku, worker)
+    table, software = _as_run(table, software, model)
+    found, work, floor = _answer(table, software, model, sku)
     strange = (
         (table.window > 0)
         | ((table.causal == 0) & (table.phase != Phase.DECODE))

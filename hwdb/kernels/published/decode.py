@@ -1,0 +1,53 @@
+"""Which of its two decode kernels TensorRT-LLM takes.
+
+XQA packs the query heads of a key-value head into one tile and reads the cache once; the older masked kernel gives every
+query head a block of its own, which reads the cache again, mostly from L2. The choice is public (TensorRT-LLM,
+cpp/tensorrt_llm/kernels/decoderMaskedMultiheadAttention: decoderXQAImplJIT.cpp mayHavePerfGain, kernelUtils.cpp
+supportConfigHMMA and supportConfigQGMMA; Blackwell: the trtllm-gen kernels in place of XQA), so it is written down, not
+learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.kernels.published.chip import Chip
+from tilewise.hwdb.table import Floats, Ints, OperatorTable
+
+ENGINE = "; torch_flow,"  # how the tables name TensorRT-LLM's own backend
+PAGED = "; vllm_flash_attn,"  # FlashAttention 2, as vLLM calls it
+GROUP_MAX = 32  # query heads of a key-value head that XQA packs at most
+WIDTH_MAX = 256
+SPLIT = 128  # cached keys that a block takes at least
+BLOCKS_FACTOR = 4.0  # XQA needs this share of the SMs in blocks
+
+
+def runs(names: Sequence[str]) -> NDArray[np.bool_]:
+    """Which software, by name, decodes by TensorRT-LLM's own backend."""
+    return np.array([ENGINE in name for name in names], bool)
+
+
+def unsplit(table: OperatorTable, names: Sequence[str], which: Ints) -> Any:
+    """Decodes that leave each sequence and head to one block, however many SMs are idle.
+
+    FlashAttention 2 over a paged cache splits keys only where it packs grouped query heads (flash_api.cpp, mha_varlen_fwd:
+    seqlenq_ngroups_swapped); one block then has one SM's share of the memory's bandwidth.
+    """
+    plain = np.array([PAGED in name for name in names], bool)[which]
+    return plain & (table.heads == table.kv_heads)
+
+
+def masked(table: OperatorTable, chip: Chip, ours: NDArray[np.bool_], stored: Floats) -> Any:
+    """Decodes that the masked kernel runs. ours: rows by TensorRT-LLM's backend; stored: bytes of a cached element."""
+    kv, heads = np.maximum(table.kv_heads, 1), np.maximum(table.heads, 1)
+    group = heads / kv
+    blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)
+    starved = blocks * BLOCKS_FACTOR < chip.sms
+    young = np.char.startswith(chip.generation, "blackwell")
+    packs = (group <= GROUP_MAX) & (table.head_dim <= WIDTH_MAX)
+    older = ~packs | (group == 1) | (starved & (stored > 1))  # over fp8 caches Hopper has XQA kernels for any load
+    return ours & np.where(young, ~packs, older)

@@ -30,7 +30,6 @@ WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 a
 OUTPUT = 2.0  # bytes of an element of queries and results
 TILE = 64  # cached keys of a decode's tile: fewer take as long
 TRAFFIC = 0.5  # of what a decode's tile costs: its keys; the other half, products and latency, comes whole
-LEAST = 0.1  # of the time of the shortest timed sequence: no shorter one was faster than that
 SHORT, SHORT_SLOPE = 0.05, 0.25  # what is added to the half-width of log(time) of shorter sequences, and per log of the way
 REREAD = 1 / 3  # of the memory's time for a key that another query head's block reads again, from L2
 
@@ -46,7 +45,7 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     widths = (table.head_dim + table.head_dim_v).astype(float)
     backward = table.phase == Phase.BACKWARD
     stored = np.array([cached_bytes(name) for name in software.names])[which]
-    masked = decode & decode_kernel.masked(table, chip, decode_kernel.runs(software.names)[which], stored)
+    masked = _masked(table, chip, which, software)
     again = np.where(masked, 1 + REREAD * (heads / kv - 1), 1.0)
     cache = reach_of_cache(decode, reach, keys) * kv * widths * stored
     moved = batch * (cache * again + queries * heads * widths * OUTPUT)
@@ -69,6 +68,13 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     ]  # fmt: skip
     place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
     return Work(compute, moved / chip.hbm, columns, place, blocks, waves)
+
+
+def _masked(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Any:
+    """Decodes that TensorRT-LLM gives to its kernel without tiles."""
+    stored = np.array([cached_bytes(name) for name in software.names])[which]
+    ours = (table.phase == Phase.DECODE) & decode_kernel.runs(software.names)[which]
+    return decode_kernel.masked(table, chip, ours, stored)
 
 
 def reach_of_cache(decode: Any, reach: Any, keys: Any) -> Any:
@@ -149,7 +155,7 @@ def _answer(
     first = near.time_s[short]
     slope = np.maximum(twice.time_s - first, 0) * (1 - keys / least) * np.where(decode, TRAFFIC, 1.0)
     time = near.time_s.copy()
-    time[short] = np.maximum(first - slope, LEAST * first)
+    time[short] = np.maximum(first - slope, np.minimum(floor[short], first))
     return _moved(near, time, short), work, floor
 
 

@@ -27,6 +27,8 @@ TABLES = {  # file -> family
     "gemm/*/*/gemm_perf.parquet": "gemm",
     "attention/*/*/context_attention_perf.parquet": "attention",
     "attention/*/*/generation_attention_perf.parquet": "attention",
+    "mla/*/*/context_mla_perf.parquet": "mla",
+    "mla/*/*/generation_mla_perf.parquet": "mla",
     "moe/*/*/moe_perf.parquet": "moe",
     "quantize/*/*/scale_matrix_perf.parquet": "quantize",
     "comm/nccl/*/nccl_perf.parquet": "collective",
@@ -112,6 +114,17 @@ def _attention(raw: dict[str, Any], engine: str) -> dict[str, Column]:
     }  # fmt: skip
 
 
+def _mla(raw: dict[str, Any], engine: str) -> dict[str, Column]:
+    decode = "generation" in str(raw["op_name"][0])
+    keys = raw["isl"] + raw["step"]
+    return {
+        "phase": np.full(len(keys), "decode" if decode else "fwd_context"), "batch": raw["batch_size"],
+        "num_heads": raw["num_heads"], "tp_size": raw["tp_size"], "seq_q": np.ones_like(keys) if decode else raw["isl"],
+        "seq_kv": keys, "dtype": raw["mla_dtype"].astype(str), "kv_dtype": raw["kv_cache_dtype"].astype(str),
+        "impl": _named(engine, raw["kernel_source"]),
+    }  # fmt: skip
+
+
 def _implausible(columns: dict[str, Column], sku: str) -> NDArray[np.bool_]:
     """Decodes that would read their cache, too large for L2, faster than the memory delivers."""
     facts_ = Database.packaged().sku(sku)
@@ -149,7 +162,7 @@ def _collective(raw: dict[str, Any], engine: str) -> dict[str, Column]:
     }  # fmt: skip
 
 
-CONVERT = {"gemm": _gemm, "attention": _attention, "moe": _moe, "quantize": _quantize, "collective": _collective}
+CONVERT = {"gemm": _gemm, "attention": _attention, "mla": _mla, "moe": _moe, "quantize": _quantize, "collective": _collective}
 
 
 def _named(engine: str, kernels: Iterable[Any]) -> Column:

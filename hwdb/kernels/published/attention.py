@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.kernels import regression
-from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
+from tilewise.hwdb.kernels.published import answers, clock, latent, residual, transfer
 from tilewise.hwdb.kernels.published import decode as decode_kernel
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
@@ -36,6 +36,7 @@ REREAD = 1 / 3  # of the memory's time for a key that another query head's block
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
     """Walls of matrix units, exponentials and traffic; blocks over the SMs."""
+    table = latent.as_run(table, software.names, which)
     decode = table.phase == Phase.DECODE
     batch, heads, kv = (np.maximum(getattr(table, name), 1).astype(float) for name in ("batch", "heads", "kv_heads"))
     queries, keys = np.maximum(table.seq_q, 1).astype(float), np.maximum(table.seq_kv, 1).astype(float)
@@ -44,7 +45,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     pairs = batch * heads * queries * reach * share
     widths = (table.head_dim + table.head_dim_v).astype(float)
     backward = table.phase == Phase.BACKWARD
-    stored = np.array([cached_bytes(name) for name in software.names])[which]
+    expanded = latent.is_latent(table) & ~decode & (table.kv_heads > 1)  # keys come from a projection, not from the cache
+    stored = np.where(expanded, OUTPUT, np.array([cached_bytes(name) for name in software.names])[which])
     masked = _masked(table, chip, which, software)
     again = np.where(masked, 1 + REREAD * (heads / kv - 1), 1.0)
     cache = reach_of_cache(decode, reach, keys) * kv * widths * stored
@@ -64,7 +66,9 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         np.minimum(np.ceil(batch * heads / chip.sms) * chip.sms / (batch * heads), 8),
         np.minimum(np.ceil(batch * kv / chip.sms) * chip.sms / (batch * kv), 8),
         log(np.clip(batch * kv * np.ceil(keys / KEYS) / chip.sms, 1 / 256, 64)), log(pairs / chip.special * 1e6),
-        queries % QUERIES > 0, alone, np.where(masked, np.minimum(waves, 8), 0), masked, np.where(masked, log(heads / kv), 0), np.where(masked, log(keys), 0), decode, backward, stored, share, software.precision[which] == Precision.FP8,
+        queries % QUERIES > 0, alone, np.where(masked, np.minimum(waves, 8), 0), masked, np.where(masked, log(heads / kv), 0),
+        np.where(masked, log(keys), 0), decode, backward, stored, share, latent.is_latent(table),
+        software.precision[which] == Precision.FP8,
     ]  # fmt: skip
     place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
     return Work(compute, moved / chip.hbm, columns, place, blocks, waves)

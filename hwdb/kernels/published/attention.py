@@ -28,6 +28,7 @@ KEYS = 512  # cached keys that a split of a decode keeps at least
 OTHERS = [VARIANT_CODES["flash"], VARIANT_CODES["math"]]
 WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 and 256 other kernels run
 OUTPUT = 2.0  # bytes of an element of queries and results
+HEADS = 64  # query heads of a key-value head that a decode's tile takes: fewer take as long
 TILE = 64  # cached keys of a decode's tile: fewer take as long
 TRAFFIC = 0.5  # of what a decode's tile costs: its keys; the other half, products and latency, comes whole
 SHORT, SHORT_SLOPE = 0.05, 0.25  # what is added to the half-width of log(time) of shorter sequences, and per log of the way
@@ -41,8 +42,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     batch, heads, kv = (np.maximum(getattr(table, name), 1).astype(float) for name in ("batch", "heads", "kv_heads"))
     queries, keys = np.maximum(table.seq_q, 1).astype(float), np.maximum(table.seq_kv, 1).astype(float)
     reach = np.where(table.window > 0, np.minimum(table.window, keys), keys)
-    share = np.where((table.causal > 0) & ~decode & (table.window == 0), 0.5, 1.0)
-    pairs = batch * heads * queries * reach * share
+    causal = np.where((table.causal > 0) & ~decode & (table.window == 0), 0.5, 1.0)
+    pairs = batch * heads * queries * reach * causal
     widths = (table.head_dim + table.head_dim_v).astype(float)
     backward = table.phase == Phase.BACKWARD
     expanded = latent.is_latent(table) & ~decode & (table.kv_heads > 1)  # keys come from a projection, not from the cache
@@ -51,14 +52,17 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     again = np.where(masked, 1 + REREAD * (heads / kv - 1), 1.0)
     cache = reach_of_cache(decode, reach, keys) * kv * widths * stored
     moved = batch * (cache * again + queries * heads * widths * OUTPUT)
-    blocks = np.where(decode, batch * np.where(masked, heads, kv), batch * heads * np.ceil(queries / QUERIES))
-    alone = decode & decode_kernel.unsplit(table, software.names, which)
-    moved = moved * np.where(alone, np.maximum(chip.sms / blocks, 1), 1.0)
+    tiles = np.ceil(heads / kv / HEADS)
+    blocks = np.where(decode, batch * np.where(masked, heads, kv * tiles), batch * heads * np.ceil(queries / QUERIES))
     waves = np.ceil(blocks / chip.sms)
+    alone = decode_kernel.unsplit(table, chip, software.names, which)
+    share = np.where(alone, waves * chip.sms / blocks, 1.0)  # a block that is alone has one SM and its share of the memory
+    moved = moved * share
     idle = np.minimum(waves * chip.sms / blocks, 8.0)
     uneven = np.where(decode, 1.0, np.ceil(queries / QUERIES) * QUERIES / queries)
     matrix = 2 * pairs * widths * np.where(backward, 2.5, 1.0) / chip.at(software.precision[which])
-    compute = np.where(decode, matrix, np.maximum(matrix * uneven * idle, pairs / chip.special))
+    packed = matrix * share * tiles * HEADS * kv / heads  # rows of a decode's tile are query heads
+    compute = np.where(decode, packed, np.maximum(matrix * uneven * idle, pairs / chip.special))
     log = np.log2
     columns = [
         log(batch), log(heads), log(kv), log(widths), log(queries), log(keys), log(reach), log(heads / kv), idle,
@@ -67,7 +71,7 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         np.minimum(np.ceil(batch * kv / chip.sms) * chip.sms / (batch * kv), 8),
         log(np.clip(batch * kv * np.ceil(keys / KEYS) / chip.sms, 1 / 256, 64)), log(pairs / chip.special * 1e6),
         queries % QUERIES > 0, alone, np.where(masked, np.minimum(waves, 8), 0), masked, np.where(masked, log(heads / kv), 0),
-        np.where(masked, log(keys), 0), decode, backward, stored, share, latent.is_latent(table),
+        np.where(masked, log(keys), 0), decode, backward, stored, causal, latent.is_latent(table),
         software.precision[which] == Precision.FP8,
     ]  # fmt: skip
     place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
@@ -199,7 +203,8 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
         | ((table.causal == 0) & (table.phase != Phase.DECODE))
         | ((table.seq_q != table.seq_kv) & (table.phase != Phase.DECODE))
     )
-    odd = strange | (table.head_dim != table.head_dim_v)
+    names = residual.OPEN(model).software.names
+    odd = strange | (latent.is_latent(table) & ~latent.named(names)[software])
     trust = np.where(odd, int(Trust.DATASHEET), int(Trust.PUBLISHED))
     widened = np.where(odd, transfer.error("attention_forward", sku), 0.0)
     engine = np.where(

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.published.chip import Chip
-from tilewise.hwdb.table import Floats, Ints, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
 ENGINE = "; torch_flow,"  # how the tables name TensorRT-LLM's own backend
 PAGED = "; vllm_flash_attn,"  # FlashAttention 2, as vLLM calls it
+LATENT = "mla decode trtllm"
 GROUP_MAX = 32  # query heads of a key-value head that XQA packs at most
 WIDTH_MAX = 256
 SPLIT = 128  # cached keys that a block takes at least
@@ -31,14 +32,16 @@ def runs(names: Sequence[str]) -> NDArray[np.bool_]:
     return np.array([ENGINE in name for name in names], bool)
 
 
-def unsplit(table: OperatorTable, names: Sequence[str], which: Ints) -> Any:
-    """Decodes that leave each sequence and head to one block, however many SMs are idle.
+def unsplit(table: OperatorTable, chip: Chip, names: Sequence[str], which: Ints) -> Any:
+    """Decodes that leave each sequence and tile of heads to one block, however many SMs are idle.
 
     FlashAttention 2 over a paged cache splits keys only where it packs grouped query heads (flash_api.cpp, mha_varlen_fwd:
-    seqlenq_ngroups_swapped); one block then has one SM's share of the memory's bandwidth.
+    seqlenq_ngroups_swapped). TensorRT-LLM has FlashMLA and XQA kernels for latent caches from Hopper on; on Ampere its
+    prefill kernel decodes.
     """
-    plain = np.array([PAGED in name for name in names], bool)[which]
-    return plain & (table.heads == table.kv_heads)
+    plain = np.array([PAGED in name for name in names], bool)[which] & (table.heads == table.kv_heads)
+    latent = np.array([LATENT in name for name in names], bool)[which] & (chip.generation == "ampere")
+    return (table.phase == Phase.DECODE) & (plain | latent)
 
 
 def masked(table: OperatorTable, chip: Chip, ours: NDArray[np.bool_], stored: Floats) -> Any:

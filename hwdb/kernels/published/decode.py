@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.published.chip import Chip
-from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
+from tilewise.hwdb.kernels.published.software import cached_bytes
+from tilewise.hwdb.table import Ints, OperatorTable, Phase
 
 ENGINE = "; torch_flow,"  # how the tables name TensorRT-LLM's own backend
 PAGED = "; vllm_flash_attn,"  # FlashAttention 2, as vLLM calls it
@@ -24,12 +24,7 @@ LATENT = "mla decode trtllm"
 GROUP_MAX = 32  # query heads of a key-value head that XQA packs at most
 WIDTH_MAX = 256
 SPLIT = 128  # cached keys that a block takes at least
-BLOCKS_FACTOR = 4.0  # XQA needs this share of the SMs in blocks
-
-
-def runs(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which software, by name, decodes by TensorRT-LLM's own backend."""
-    return np.array([ENGINE in name for name in names], bool)
+BLOCKS_FACTOR = 4.0  # XQA needs one block for so many SMs
 
 
 def unsplit(table: OperatorTable, chip: Chip, names: Sequence[str], which: Ints) -> Any:
@@ -44,13 +39,12 @@ def unsplit(table: OperatorTable, chip: Chip, names: Sequence[str], which: Ints)
     return (table.phase == Phase.DECODE) & (plain | latent)
 
 
-def masked(table: OperatorTable, chip: Chip, ours: NDArray[np.bool_], stored: Floats) -> Any:
-    """Decodes that the masked kernel runs. ours: rows by TensorRT-LLM's backend; stored: bytes of a cached element."""
+def masked(table: OperatorTable, chip: Chip, names: Sequence[str], which: Ints) -> Any:
+    """Decodes that TensorRT-LLM's own backend gives to the masked kernel."""
+    ours = np.array([ENGINE in name for name in names], bool)[which] & (table.phase == Phase.DECODE)
+    wide = np.array([cached_bytes(name) for name in names])[which] > 1  # over fp8 caches Hopper has XQA for any load
     kv, heads = np.maximum(table.kv_heads, 1), np.maximum(table.heads, 1)
-    group = heads / kv
     blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)
-    starved = blocks * BLOCKS_FACTOR < chip.sms
-    young = np.char.startswith(chip.generation, "blackwell")
-    packs = (group <= GROUP_MAX) & (table.head_dim <= WIDTH_MAX)
-    older = ~packs | (group == 1) | (starved & (stored > 1))  # over fp8 caches Hopper has XQA kernels for any load
-    return ours & np.where(young, ~packs, older)
+    packs = (heads <= GROUP_MAX * kv) & (table.head_dim <= WIDTH_MAX)
+    before = ~packs | (heads == kv) | (wide & (blocks * BLOCKS_FACTOR < chip.sms))
+    return ours & np.where(np.char.startswith(chip.generation, "blackwell"), ~packs, before)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.published import answers, attention_work, clock, latent, residual, short, transfer
+from tilewise.hwdb.kernels.published import answers, attention_work, clock, latent, residual, short, transfer, window
 from tilewise.hwdb.kernels.published.residual import Points
 from tilewise.hwdb.kernels.published.software import Software, both_phases
 from tilewise.hwdb.precision import Precision
@@ -85,19 +85,18 @@ def _as_run(table: OperatorTable, software: Ints, names: tuple[str, ...]) -> tup
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     opened = residual.OPEN(model).software
     table, software = _as_run(table, software, opened.names)
-    found, work, floor = short.answer(table, software, model, sku, worker)
-    odd = _odd(table, latent.named(opened.names)[software])
-    trust = np.where(odd, int(Trust.DATASHEET), int(Trust.PUBLISHED))
-    widened = np.where(odd, transfer.error("attention_forward", sku), 0.0) + _engine(table, sku)
-    times = answers.times(found, widened, work, floor, trust, software, model)
+    found, work, floor = short.answer(window.without(table), software, model, sku, worker)
+    odd, cut = _odd(table, latent.named(opened.names)[software]), window.cuts(table)
+    trust = np.where(odd | cut, int(Trust.DATASHEET), int(Trust.PUBLISHED))
+    unlike = np.where(odd, transfer.error("attention_forward", sku), 0.0) + np.where(cut, window.UNSURE, 0.0)
+    times = answers.times(found, unlike + _engine(table, sku), work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, opened.precision[software])
 
 
 def _odd(table: OperatorTable, over_latent: Any) -> Any:
-    """Rows of a kind that nobody timed: windows, forwards that are not square and causal, values as wide as no software's."""
+    """Rows of a kind that nobody timed: forwards that are not square and causal, values as wide as no software's."""
     forward = table.phase != Phase.DECODE
-    strange = (table.window > 0) | (forward & ((table.causal == 0) | (table.seq_q != table.seq_kv)))
-    return strange | (latent.is_latent(table) & ~over_latent)
+    return (forward & ((table.causal == 0) | (table.seq_q != table.seq_kv))) | (latent.is_latent(table) & ~over_latent)
 
 
 def _engine(table: OperatorTable, sku: Sku) -> Floats:

@@ -26,7 +26,9 @@ def marks(folder: Path) -> dict[str, np.ndarray]:
             if table is None:
                 raise SystemExit(f"{name}.csv is no table of published rows")
             ours = np.char.startswith(table.text("source"), "aiconfigurator-core")
-            found.setdefault(table.family, set()).update(mark(sku, shape) for shape in rows.shape_texts(table.family, table.columns)[ours].tolist())
+            found.setdefault(table.family, set()).update(
+                mark(sku, shape) for shape in rows.shape_texts(table.family, table.columns)[ours].tolist()
+            )
     return {family: np.array(sorted(some), np.uint32) for family, some in found.items()}
 
 

@@ -7,7 +7,7 @@ millions of rows a calibration takes the shapes of sample.npz alone: the rest of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -39,7 +39,7 @@ FORMATS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
 
 
 def load(sku: str, *, everything: bool = False) -> list[Rows]:
-    """All families of a SKU. everything: all shapes, not the sampled ones (to judge by, never to fit).
+    """All families of a SKU. everything: all shapes, not the sampled ones, and windows (to judge by, never to fit).
 
     Raises NotAvailable where the package or the SKU's tables are missing, or the package is of another version.
     """
@@ -48,7 +48,7 @@ def load(sku: str, *, everything: bool = False) -> list[Rows]:
     for pattern, family in TABLES.items():
         for path in sorted(folder.glob(pattern)):
             columns = _columns(family, path, sku)
-            rows = slice(None) if everything else _sampled(family, columns, sku)
+            rows = np.ones(len(columns["time_us"]), bool) if everything else sampled(family, columns, sku)
             found.append(kept(family, {name: column[rows] for name, column in columns.items()}, sku))
     return found
 
@@ -109,7 +109,7 @@ def _attention(raw: dict[str, Any], engine: str) -> dict[str, Column]:
         "phase": np.full(len(keys), "decode" if decode else "fwd_context"), "batch": raw["batch_size"],
         "q_heads": raw["num_heads"], "kv_heads": raw["num_key_value_heads"], "head_dim": raw["head_dim"],
         "seq_q": np.ones_like(keys) if decode else raw["isl"], "seq_kv": keys, "dtype": dtype, "kv_dtype": stored,
-        "impl": _named(engine, raw["kernel_source"]), "use": raw.get("window_size", np.zeros_like(keys)) == 0,
+        "impl": _named(engine, raw["kernel_source"]), "window": raw.get("window_size", np.zeros_like(keys)),
         "notes": np.where((stored == "fp8") & (dtype == "bfloat16"), flagged, ""),
     }  # fmt: skip
 
@@ -162,7 +162,14 @@ def _collective(raw: dict[str, Any], engine: str) -> dict[str, Column]:
     }  # fmt: skip
 
 
-CONVERT = {"gemm": _gemm, "attention": _attention, "mla": _mla, "moe": _moe, "quantize": _quantize, "collective": _collective}
+CONVERT = {
+    "gemm": _gemm,
+    "attention": _attention,
+    "mla": _mla,
+    "moe": _moe,
+    "quantize": _quantize,
+    "collective": _collective,
+}
 
 
 def _named(engine: str, kernels: Iterable[Any]) -> Column:
@@ -175,10 +182,12 @@ def _rounded(time_us: Column) -> Column:
     return rounded
 
 
-def _sampled(family: str, columns: dict[str, Column], sku: str) -> NDArray[np.bool_]:
-    wanted = sample()[family]
+def sampled(family: str, columns: Mapping[str, Column], sku: str) -> NDArray[np.bool_]:
+    """Which rows have a shape that may be taken; windows are in no sample."""
     marks = np.array([mark(sku, shape) for shape in shape_texts(family, columns).tolist()], np.uint32)
-    return np.isin(marks, wanted)
+    whole = columns["window"] == 0 if "window" in columns else np.ones(len(marks), bool)
+    found: NDArray[np.bool_] = np.isin(marks, sample()[family]) & whole
+    return found
 
 
 def mark(sku: str, shape: str) -> int:

@@ -74,7 +74,7 @@ def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
     causal = rows.number("causal", 1.0)
     return software, {
         "kind": _kind(rows, Kind.ATTENTION), "phase": np.array(phase, np.int64), "heads": rows.number("q_heads"),
-        "head_dim_v": sizes["head_dim"], "causal": causal, **sizes,
+        "head_dim_v": sizes["head_dim"], "causal": causal, "window": rows.number("window", 0.0), **sizes,
     }  # fmt: skip
 
 

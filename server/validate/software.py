@@ -30,7 +30,11 @@ def _labels(sheet: Sheet) -> Words:
     if sheet.format not in ("attention", "mla"):
         software = sheet.text("software" if sheet.format == "gemm" else "impl")
         return np.array([label(*pair) for pair in zip(software.tolist(), formats.tolist(), strict=True)])
-    words = (sheet.text("backend" if sheet.format == "attention" else "impl"), formats, sheet.words("kv_dtype", "precision"))
+    words = (
+        sheet.text("backend" if sheet.format == "attention" else "impl"),
+        formats,
+        sheet.words("kv_dtype", "precision"),
+    )
     labels = np.array([label(*row) for row in zip(*(column.tolist() for column in words), strict=True)])
     phase = np.char.add(latent.NAME if sheet.format == "mla" else "", sheet.words("phase", "phase"))
     return np.char.add(np.char.add(phase, " "), labels)

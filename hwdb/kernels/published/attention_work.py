@@ -64,7 +64,9 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     pairs = size.batch * size.heads * size.queries * size.reach * causal
     stored = _stored(table, software, which)
     waves = np.ceil(size.blocks / chip.sms)
-    alone = np.where(size.alone, waves * chip.sms / size.blocks, 1.0)  # such a block has one SM and its share of the memory
+    alone = np.where(
+        size.alone, waves * chip.sms / size.blocks, 1.0
+    )  # such a block has one SM and its share of the memory
     matrix = _products(table, size, pairs, waves * chip.sms / size.blocks) / chip.at(software.precision[which])
     compute = np.where(size.decode, matrix * alone, np.maximum(matrix, pairs / chip.special))
     columns = [

@@ -52,5 +52,7 @@ def as_run(table: OperatorTable, names: Sequence[str], which: Ints) -> OperatorT
     if not rows.any():
         return table
     absorbed = columns(table.heads, np.ones(len(table), bool))
-    kept = {name: np.where(rows, absorbed[name], getattr(table, name)) for name in ("kv_heads", "head_dim", "head_dim_v")}
+    kept = {
+        name: np.where(rows, absorbed[name], getattr(table, name)) for name in ("kv_heads", "head_dim", "head_dim_v")
+    }
     return replace(table, **kept)

@@ -94,7 +94,9 @@ def both_phases(names: Sequence[str]) -> Ints:
     """For each forward of an attention whose kernel also decodes: the place of that decode's name, else -1."""
     words = facts()["both_phases"]["words"]
     twins = [name.replace("forward", "decode", 1) if any(word in name for word in words) else "" for name in names]
-    return np.array([names.index(twin) if twin in names and twin != name else -1 for twin, name in zip(twins, names, strict=True)])
+    return np.array(
+        [names.index(twin) if twin in names and twin != name else -1 for twin, name in zip(twins, names, strict=True)]
+    )
 
 
 def quantises(name: str) -> bool:

@@ -50,23 +50,29 @@ def asked(sku: str, engine: str, phase: Phase, **sizes: Any) -> Times:
 
 @settings(max_examples=30, deadline=None)
 @given(
-    named=st.sampled_from(NAMED), phase=st.sampled_from([Phase.FORWARD, Phase.DECODE]), batch=st.integers(0, 6),
-    heads=st.sampled_from([(8, 8), (32, 8), (32, 4), (64, 8)]), keys=st.integers(0, 13),
-)  # fmt: skip
-def test_more_sequences_and_more_keys_take_no_less_time(
-    named: tuple[str, str], phase: Phase, batch: int, heads: tuple[int, int], keys: int
+    named=st.sampled_from(NAMED),
+    phase=st.sampled_from([Phase.FORWARD, Phase.DECODE]),
+    heads=st.sampled_from([(8, 8), (32, 8), (32, 4), (64, 8)]),
+    batch=st.integers(0, 6),
+    keys=st.integers(4, 13),
+)
+def test_more_sequences_and_more_keys_take_no_less_time_by_one_kernel(
+    named: tuple[str, str], phase: Phase, heads: tuple[int, int], batch: int, keys: int
 ) -> None:
-    sizes = {"heads": heads[0], "kv_heads": heads[1]}
-    times = asked(
-        *named,
-        phase,
-        batch=2 ** np.array([batch, batch + 1, batch]),
-        seq_kv=2 ** np.array([keys, keys, keys + 1]),
-        **sizes,
-    )
-    answered = times.time_s[np.isfinite(times.distance)]
-    if len(answered) == 3:
-        assert answered[0] <= UNEVEN * answered[1:].min()
+    gpu, code = gpu_and_code(*named, phase)
+    batches, lengths = 2 ** np.array([batch, batch + 1, batch]), 2 ** np.array([keys, keys, keys + 1])
+    table = attention(phase, code, batch=batches, seq_kv=lengths, heads=heads[0], kv_heads=heads[1])
+    times = gpu.predict(table, State.BURST)
+    kernel = masked_rows(table, named[0], f"decode {named[1]}, bf16/bf16")
+    for larger in (1, 2):
+        if np.isfinite(times.distance).all() and kernel[larger] == kernel[0]:
+            assert times.time_s[0] <= UNEVEN * times.time_s[larger]
+
+
+def masked_rows(table: OperatorTable, sku: str, name: str) -> Any:
+    """Which rows TensorRT-LLM gives to its masked kernel; none of another engine's."""
+    which = np.zeros(len(table), np.int64)
+    return decode.masked(table, Chip.of([Database.packaged().sku(sku)], which), (name,), which)
 
 
 @settings(max_examples=30, deadline=None)
@@ -103,7 +109,7 @@ def test_sequences_shorter_than_every_timed_one_are_answered_near_the_shortest(
     """Launch and one tile are most of such a time: it falls little, never under the launch, and is less sure."""
     keys = np.array([2, 8, 16, 32, 64, 128])
     times = asked(sku, engine, phase, seq_kv=keys, batch=1)
-    assert (np.diff(times.time_s) >= 0).all()
+    assert (np.diff(times.time_s) >= -1e-6 * times.time_s[1:]).all()
     assert (times.time_s > 1e-6).all() and (times.time_s > 0.3 * times.time_s[-1]).all()
     width = times.high_s / times.low_s
     assert width[0] > width[-1]
@@ -120,9 +126,7 @@ def test_a_prefill_of_one_token_is_a_decode_where_one_kernel_does_both() -> None
 def chosen_kernel(sku: str, **sizes: Any) -> bool:
     """Whether TensorRT-LLM gives a decode to the masked kernel."""
     formats = sizes.pop("formats", "bf16/bf16")
-    names, which = (f"decode trtllm 1.0.0; torch_flow, {formats}",), np.zeros(1, np.int64)
-    chip = Chip.of([Database.packaged().sku(sku)], which)
-    return bool(decode.masked(attention(Phase.DECODE, **sizes), chip, names, which)[0])
+    return bool(masked_rows(attention(Phase.DECODE, **sizes), sku, f"decode trtllm 1.0.0; torch_flow, {formats}")[0])
 
 
 @pytest.mark.parametrize(

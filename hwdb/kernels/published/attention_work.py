@@ -14,6 +14,7 @@ from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Work
 from tilewise.hwdb.kernels.published.software import Software, cached_bytes
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
 QUERIES = 128  # rows of a tile over the queries: 128 on Hopper, a pair of 128 on Blackwell
@@ -21,6 +22,7 @@ HEADS = 64  # query heads of a key-value head that a decode's tile takes: fewer 
 KEYS = 512  # cached keys that a split of a decode keeps at least
 WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 and 256 other kernels run
 OUTPUT = 2.0  # bytes of an element of queries and results
+CACHES = 2.0  # caches of that many times the L2 find nothing of themselves there when they are read again
 REREAD = 1 / 3  # of the memory's time for a key that another query head's block reads again, from L2
 
 
@@ -77,6 +79,18 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     place.append(WIDTH_CELLS * np.log2(size.widths))
     memory = _moved(size, stored) * alone / chip.hbm
     return Work(compute, memory, columns, np.stack(place, 1), size.blocks, waves)
+
+
+def compulsory_s(table: OperatorTable, software: Software, which: Ints, sku: Sku) -> Floats:
+    """Seconds in which a decode's cache comes from device memory at the datasheet's rate; 0 where some may lie in L2."""
+    keys = np.where(table.window > 0, np.minimum(table.window, table.seq_kv), table.seq_kv).astype(float)
+    widths = table.head_dim + table.head_dim_v
+    # a latent is read once: values are a part of the keys
+    widths = np.where(latent.is_latent(table), table.head_dim, widths)
+    cache = table.batch * table.kv_heads * keys * widths * _stored(table, software, which)
+    streamed = (table.phase == Phase.DECODE) & (cache > CACHES * sku.l2_bytes)
+    found: Floats = np.where(streamed, cache / sku.hbm_bytes_per_s, 0.0)
+    return found
 
 
 def _stored(table: OperatorTable, software: Software, which: Ints) -> Floats:

@@ -22,7 +22,7 @@ from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 NAME = "mla "  # how the names of such software begin
 
 
-def columns(heads: Floats, decode: NDArray[np.bool_]) -> dict[str, Any]:
+def columns(heads: Floats | Ints, decode: NDArray[np.bool_]) -> dict[str, Any]:
     """heads, kv_heads, head_dim and head_dim_v of rows of DeepSeek's widths."""
     size = facts()["latent"]
     return {

@@ -89,8 +89,7 @@ def test_no_decode_reads_its_cache_faster_than_the_memory_delivers(
         *named, Phase.DECODE, batch=2**batch, seq_kv=2**keys, heads=heads[0], kv_heads=heads[1], head_dim=width
     )
     if moved > 2 * sku.l2_bytes and np.isfinite(times.distance[0]):
-        assert times.high_s[0] > moved / sku.hbm_bytes_per_s
-        assert times.time_s[0] > 0.95 * moved / sku.hbm_bytes_per_s
+        assert times.high_s[0] >= times.time_s[0] >= (1 - 1e-9) * moved / sku.hbm_bytes_per_s
 
 
 @pytest.mark.parametrize(("sku", "engine"), NAMED)

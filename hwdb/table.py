@@ -193,7 +193,9 @@ class OperatorTable:
     GROUPED_GEMM: m is the total number of rows over all groups, groups the experts
                   whose matrix is loaded (may be fractional: expected); of a weight gradient k is the total. skew: the groups' sizes fall as rank^-skew (0: all alike)
     ATTENTION:    batch, heads, kv_heads, head_dim (of q and k), head_dim_v, seq_q, seq_kv, causal (0/1),
-                  window (0: none), phase of Phase, variant of VARIANTS
+                  window (0: none), phase of Phase, variant of VARIANTS. Over a latent cache (MLA) head_dim and
+                  head_dim_v differ: expanded heads (DeepSeek: 192 and 128, kv_heads = heads) in prefill, absorbed ones
+                  (576 and 512, kv_heads 1) in decode; the kernel alone, its projections are GEMMs of their own
     library:      whose kernel is asked for, in the list of a calibration's model (Gpu.library); 0: nobody's by name
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
                   variant of VARIANTS, residency of Residency; precision is that of the first input

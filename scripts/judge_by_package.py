@@ -13,9 +13,10 @@ import numpy as np
 from published_docs import put
 
 from tilewise.calibration.published import aiconfigurator, points
-from tilewise.calibration.published.aiconfigurator import mark
+from tilewise.calibration.published.rows import Rows
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.table import Kind
+from tilewise.hwdb.kernels.published import latent, window
+from tilewise.hwdb.table import Kind, Phase
 from tilewise.hwdb.times import State
 
 KINDS = {"gemm": Kind.GEMM, "attention": Kind.ATTENTION, "moe": Kind.GROUPED_GEMM}
@@ -26,23 +27,39 @@ HEAD = "| GPU | operator | shapes | rows | mean error, % | median, % | p90, % | 
 def judged(sku: str) -> Iterator[str]:
     gpu = Database.packaged().gpu(sku)
     every = aiconfigurator.load(sku, everything=True)
+    unseen = [points.only(one, points.modelled(one.family, one) & ~taken(one, sku)) for one in every]
     for family, kind in KINDS.items():
-        found = points.points(family, {sku: [points.only(one, points.modelled(one.family, one)) for one in every]})
+        found = points.points(family, {sku: unseen})
         if found is None:
             continue
-        sample = aiconfigurator.sample()[family]
-        unseen = ~np.isin(np.array([mark(sku, shape) for shape in found.shapes.tolist()], np.uint32), sample)
-        rows = np.flatnonzero(unseen)
-        rows = np.random.default_rng(0).permutation(rows)[:ROWS]
-        some = found[np.isin(np.arange(len(unseen)), rows)]
+        rows = np.random.default_rng(0).permutation(len(found.shapes))[:ROWS]
+        some = found[np.isin(np.arange(len(found.shapes)), rows)]
         codes = np.array([gpu.library(kind, name) for name in some.names])[some.software]
         times = gpu.predict(replace(some.table, library=codes), State.BURST)
         for name, group in _groups(family, some, codes > 0):
             yield line(sku, family, name, times, some.measured_s, group)
 
 
+def taken(rows: Rows, sku: str) -> np.ndarray:
+    """Rows of the sampled shapes, by whichever rank of how many; with a window they were not taken."""
+    sampled = aiconfigurator.sampled(rows.family, rows.columns, sku)
+    whole = rows.number("window", 0.0) == 0
+    return whole & np.isin(rows.shapes, rows.shapes[sampled])
+
+
 def _groups(family: str, some: points.Points, known: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """GEMMs whose m is a power of two, as the sample's are, and others."""
+    """GEMMs whose m is a power of two, as the sample's are, and others; attention by what the sample has of it."""
+    if family == "attention":
+        over_latent, cut = latent.is_latent(some.table), window.cuts(some.table)
+        plain = ~over_latent & (some.table.window == 0)
+        shortest = np.where(some.table.phase == Phase.DECODE, 128, 64)
+        sizes = (some.table.seq_kv >= shortest) & np.isin(some.table.head_dim, (64, 128, 256))
+        yield "all without windows", known & plain
+        yield "sizes of the sample", known & plain & sizes
+        yield "other sizes", known & plain & ~sizes
+        yield "latent", known & over_latent
+        yield "windows that cut", known & cut
+        return
     if family != "gemm":
         yield "all", known
         return

@@ -2,7 +2,7 @@
 
     python scripts/sample_published_shapes.py FOLDER
 
-FOLDER holds gemm.csv, attention.csv, moe.csv, collective.csv and memory_bound_ops.csv, a sample of the package's tables.
+FOLDER holds gemm.csv, attention.csv, mla.csv, moe.csv, collective.csv and memory_bound_ops.csv, a sample of the package's tables.
 Their shapes alone are fitted, so that every other row of the package can judge.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from tilewise.calibration.published import rows
 from tilewise.calibration.published.aiconfigurator import mark
 
-TABLES = ("gemm", "attention", "moe", "collective", "memory_bound_ops")
+TABLES = ("gemm", "attention", "mla", "moe", "collective", "memory_bound_ops")
 
 
 def marks(folder: Path) -> dict[str, np.ndarray]:
@@ -26,7 +26,9 @@ def marks(folder: Path) -> dict[str, np.ndarray]:
             if table is None:
                 raise SystemExit(f"{name}.csv is no table of published rows")
             ours = np.char.startswith(table.text("source"), "aiconfigurator-core")
-            found.setdefault(table.family, set()).update(mark(sku, shape) for shape in table.shapes[ours].tolist())
+            found.setdefault(table.family, set()).update(
+                mark(sku, shape) for shape in rows.shape_texts(table.family, table.columns)[ours].tolist()
+            )
     return {family: np.array(sorted(some), np.uint32) for family, some in found.items()}
 
 

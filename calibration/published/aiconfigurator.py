@@ -7,7 +7,7 @@ millions of rows a calibration takes the shapes of sample.npz alone: the rest of
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -27,6 +27,8 @@ TABLES = {  # file -> family
     "gemm/*/*/gemm_perf.parquet": "gemm",
     "attention/*/*/context_attention_perf.parquet": "attention",
     "attention/*/*/generation_attention_perf.parquet": "attention",
+    "mla/*/*/context_mla_perf.parquet": "mla",
+    "mla/*/*/generation_mla_perf.parquet": "mla",
     "moe/*/*/moe_perf.parquet": "moe",
     "quantize/*/*/scale_matrix_perf.parquet": "quantize",
     "comm/nccl/*/nccl_perf.parquet": "collective",
@@ -37,7 +39,7 @@ FORMATS = ("bfloat16", "fp8", "fp8_block", "nvfp4")
 
 
 def load(sku: str, *, everything: bool = False) -> list[Rows]:
-    """All families of a SKU. everything: all shapes, not the sampled ones (to judge by, never to fit).
+    """All families of a SKU. everything: all shapes, not the sampled ones, and windows (to judge by, never to fit).
 
     Raises NotAvailable where the package or the SKU's tables are missing, or the package is of another version.
     """
@@ -46,7 +48,7 @@ def load(sku: str, *, everything: bool = False) -> list[Rows]:
     for pattern, family in TABLES.items():
         for path in sorted(folder.glob(pattern)):
             columns = _columns(family, path, sku)
-            rows = slice(None) if everything else _sampled(family, columns, sku)
+            rows = np.ones(len(columns["time_us"]), bool) if everything else sampled(family, columns, sku)
             found.append(kept(family, {name: column[rows] for name, column in columns.items()}, sku))
     return found
 
@@ -107,8 +109,19 @@ def _attention(raw: dict[str, Any], engine: str) -> dict[str, Column]:
         "phase": np.full(len(keys), "decode" if decode else "fwd_context"), "batch": raw["batch_size"],
         "q_heads": raw["num_heads"], "kv_heads": raw["num_key_value_heads"], "head_dim": raw["head_dim"],
         "seq_q": np.ones_like(keys) if decode else raw["isl"], "seq_kv": keys, "dtype": dtype, "kv_dtype": stored,
-        "impl": _named(engine, raw["kernel_source"]), "use": raw.get("window_size", np.zeros_like(keys)) == 0,
+        "impl": _named(engine, raw["kernel_source"]), "window": raw.get("window_size", np.zeros_like(keys)),
         "notes": np.where((stored == "fp8") & (dtype == "bfloat16"), flagged, ""),
+    }  # fmt: skip
+
+
+def _mla(raw: dict[str, Any], engine: str) -> dict[str, Column]:
+    decode = "generation" in str(raw["op_name"][0])
+    keys = raw["isl"] + raw["step"]
+    return {
+        "phase": np.full(len(keys), "decode" if decode else "fwd_context"), "batch": raw["batch_size"],
+        "num_heads": raw["num_heads"], "tp_size": raw["tp_size"], "seq_q": np.ones_like(keys) if decode else raw["isl"],
+        "seq_kv": keys, "dtype": raw["mla_dtype"].astype(str), "kv_dtype": raw["kv_cache_dtype"].astype(str),
+        "impl": _named(engine, raw["kernel_source"]),
     }  # fmt: skip
 
 
@@ -149,7 +162,14 @@ def _collective(raw: dict[str, Any], engine: str) -> dict[str, Column]:
     }  # fmt: skip
 
 
-CONVERT = {"gemm": _gemm, "attention": _attention, "moe": _moe, "quantize": _quantize, "collective": _collective}
+CONVERT = {
+    "gemm": _gemm,
+    "attention": _attention,
+    "mla": _mla,
+    "moe": _moe,
+    "quantize": _quantize,
+    "collective": _collective,
+}
 
 
 def _named(engine: str, kernels: Iterable[Any]) -> Column:
@@ -162,10 +182,12 @@ def _rounded(time_us: Column) -> Column:
     return rounded
 
 
-def _sampled(family: str, columns: dict[str, Column], sku: str) -> NDArray[np.bool_]:
-    wanted = sample()[family]
+def sampled(family: str, columns: Mapping[str, Column], sku: str) -> NDArray[np.bool_]:
+    """Which rows have a shape that may be taken; windows are in no sample."""
     marks = np.array([mark(sku, shape) for shape in shape_texts(family, columns).tolist()], np.uint32)
-    return np.isin(marks, wanted)
+    whole = columns["window"] == 0 if "window" in columns else np.ones(len(marks), bool)
+    found: NDArray[np.bool_] = np.isin(marks, sample()[family]) & whole
+    return found
 
 
 def mark(sku: str, shape: str) -> int:

@@ -19,7 +19,7 @@ from tilewise.calibration.seal import settle
 from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, held_out
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
-from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, memory
+from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, latent, memory
 from tilewise.hwdb.kernels.published.residual import Points
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import State
@@ -142,14 +142,20 @@ def judged(module: Any, family: str, model: Mapping[str, Any], apart: Points | N
     times = module.predict(table, model, sku, State.BURST)
     names = np.array(apart.names)[apart.software]
     formats = np.array([name.rpartition(", ")[2] for name in names.tolist()])
-    phases = np.array([name.partition(" ")[0] + " " if family == "attention" else "" for name in names.tolist()])
-    groups = np.char.add(phases, formats)
+    phases = [_phase(name) if family == "attention" else "" for name in names.tolist()]
+    kinds = [latent.NAME if phase.startswith(latent.NAME) else "" for phase in phases]
     return [
         {"family": family, "group": group, **entry}
-        for words in (np.full(len(names), "all"), groups, names)
+        for words in (np.char.add(kinds, "all"), np.char.add(phases, formats), names)
         for group in sorted(set(words.tolist()))
         if (entry := _error(times, apart.measured_s, words == group))
     ]
+
+
+def _phase(name: str) -> str:
+    """What stands before the engine in the name of an attention's software: "decode " or "mla decode "."""
+    words = 2 if name.startswith(latent.NAME) else 1
+    return " ".join(name.split(" ")[:words]) + " "
 
 
 def _error(times: Any, measured_s: NDArray[Any], rows: NDArray[np.bool_]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tilewise.calibration.published.rows import Column, Rows
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels.collective import OPERATIONS
+from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.kernels.published.grouped_gemm import fused
 from tilewise.hwdb.kernels.published.residual import Points
 from tilewise.hwdb.kernels.published.software import facts, label
@@ -20,16 +21,18 @@ from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_co
 
 FORMATS = {"bfloat16": "bf16", "float16": "fp16"}
 PHASES = {"fwd_context": Phase.FORWARD, "fwd": Phase.FORWARD, "bwd": Phase.BACKWARD, "decode": Phase.DECODE}
+ONE = {"attention": ("attention", "mla")}  # families of tables that one model answers for
 COLLECTIVES = {"alltoall": "all_to_all", "p2p": "send_recv"}
 
 
 def points(family: str, found: Mapping[str, Sequence[Rows]]) -> Points | None:
     """The points of a family of GPUs that are fitted together, SKU name -> rows; None where there are none."""
-    parts = [(sku, rows) for sku, some in found.items() for rows in some if rows.family == family and len(rows)]
+    parts = [(sku, rows) for sku, some in found.items() for rows in some if rows.family in ONE.get(family, (family,))]
+    parts = [(sku, rows) for sku, rows in parts if len(rows)]
     if not parts:
         return None
     skus = list(found)
-    joined = [(*CONVERT[family](rows), rows, skus.index(sku)) for sku, rows in parts]
+    joined = [(*CONVERT[rows.family](rows), rows, skus.index(sku)) for sku, rows in parts]
     names = sorted({str(name) for some, _, _, _ in joined for name in some.tolist()})
     return Points(
         table=_table([columns for _, columns, _, _ in joined]),
@@ -71,8 +74,18 @@ def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
     causal = rows.number("causal", 1.0)
     return software, {
         "kind": _kind(rows, Kind.ATTENTION), "phase": np.array(phase, np.int64), "heads": rows.number("q_heads"),
-        "head_dim_v": sizes["head_dim"], "causal": causal, **sizes,
+        "head_dim_v": sizes["head_dim"], "causal": causal, "window": rows.number("window", 0.0), **sizes,
     }  # fmt: skip
+
+
+def _mla(rows: Rows) -> tuple[Column, dict[str, Column]]:
+    software, columns = _attention(replace(rows, columns={**rows.columns, **_as_attention(rows)}))
+    return np.char.add(latent.NAME, software), columns | {"head_dim_v": _as_attention(rows)["head_dim_v"]}
+
+
+def _as_attention(rows: Rows) -> dict[str, Column]:
+    found = latent.columns(rows.number("num_heads"), rows.text("phase") == "decode")
+    return {"q_heads": found.pop("heads"), **found}
 
 
 def _moe(rows: Rows) -> tuple[Column, dict[str, Column]]:
@@ -86,7 +99,7 @@ def _kind(rows: Rows, kind: Kind) -> Column:
 
 
 CONVERT: dict[str, Callable[[Rows], tuple[Column, dict[str, Column]]]] = {
-    "gemm": _gemm, "attention": _attention, "moe": _moe
+    "gemm": _gemm, "attention": _attention, "mla": _mla, "moe": _moe
 }  # fmt: skip
 
 
@@ -96,7 +109,7 @@ def modelled(family: str, rows: Rows) -> NDArray[np.bool_]:
     if family in CONVERT:
         known = [word in NAMES or word in facts()["formats"] for word in _format(rows.text("dtype"))]
         use &= np.array(known, bool)
-    if family == "attention":
+    if family in ("attention", "mla"):
         use &= np.isin(rows.text("phase"), list(PHASES))
     return use
 

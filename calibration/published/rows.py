@@ -21,6 +21,7 @@ Column = NDArray[Any]
 FAMILIES = {  # columns that tell a family's table, and that make up the shape of a row
     "moe": ("num_tokens", "hidden", "moe_inter", "topk", "num_experts", "moe_tp", "moe_ep"),
     "attention": ("phase", "batch", "q_heads", "kv_heads", "head_dim", "seq_q", "seq_kv"),
+    "mla": ("phase", "batch", "num_heads", "seq_q", "seq_kv", "tp_size"),
     "collective": ("op", "n_gpus", "bytes"),
     "quantize": ("op", "rows", "cols", "bytes_moved"),
     "gemm": ("m", "n", "k"),
@@ -57,13 +58,13 @@ class Rows:
 
     @property
     def shapes(self) -> NDArray[np.str_]:
-        """One text a row that tells its shape, whatever software ran it."""
-        return shape_texts(self.family, self.columns)
+        """One text a row that tells its shape, whatever software ran it, and whichever rank of how many."""
+        return shape_texts(self.family, self.columns, without=("tp_size",))
 
 
-def shape_texts(family: str, columns: Mapping[str, Column]) -> NDArray[np.str_]:
+def shape_texts(family: str, columns: Mapping[str, Column], without: Sequence[str] = ()) -> NDArray[np.str_]:
     """The shape columns of rows, joined by "/", numbers without a trailing zero."""
-    parts = [[_plain(word) for word in columns[name].tolist()] for name in FAMILIES[family]]
+    parts = [[_plain(word) for word in columns[name].tolist()] for name in FAMILIES[family] if name not in without]
     return np.array(["/".join(row) for row in zip(*parts, strict=True)])
 
 

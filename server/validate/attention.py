@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.table import Ints, Phase
 from tilewise.server.architecture.model import Attention
 from tilewise.server.operators.attention_kernel import Heads, kernel
@@ -14,7 +15,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.plan import Plan
 from tilewise.server.validate import rules, software
 from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
-from tilewise.server.validate.sheet import Sheet, Words, facts
+from tilewise.server.validate.sheet import Sheet, Words
 from tilewise.server.workload import Workload
 
 PHASES = {
@@ -36,15 +37,9 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
 
 def ask_latent(sheet: Sheet, found: list[str]) -> Asked:
     """[mla]: prefill on full heads, decode absorbed into the latent space, where all heads share one key."""
-    latent = facts()["latent"]
     phase = sheet.words("phase", "phase")
-    decode, heads = phase == "decode", sheet.number("num_heads")
-    wide = latent["kv_rank"] + latent["rope_dim"]
     columns = {
-        "heads": heads,
-        "kv_heads": np.where(decode, 1, heads),
-        "head_dim": np.where(decode, wide, latent["nope_dim"] + latent["rope_dim"]),
-        "head_dim_v": np.where(decode, latent["kv_rank"], latent["head_dim_v"]),
+        **latent.columns(sheet.number("num_heads"), phase == "decode"),
         "seq_q": sheet.number("seq_q"),
         "seq_kv": sheet.number("seq_kv"),
         "window": np.zeros(len(sheet)),

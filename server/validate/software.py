@@ -7,12 +7,13 @@ from dataclasses import replace
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.kernels.published.software import label, multiplies
 from tilewise.hwdb.table import Ints, Kind, OperatorTable
 from tilewise.server.validate import rules
 from tilewise.server.validate.sheet import Sheet, Words
 
-KINDS = {"gemm": Kind.GEMM, "attention": Kind.ATTENTION, "moe": Kind.GROUPED_GEMM}
+KINDS = {"gemm": Kind.GEMM, "attention": Kind.ATTENTION, "mla": Kind.ATTENTION, "moe": Kind.GROUPED_GEMM}
 
 
 def codes(sheet: Sheet, gpu: Gpu) -> Ints:
@@ -26,12 +27,17 @@ def codes(sheet: Sheet, gpu: Gpu) -> Ints:
 
 def _labels(sheet: Sheet) -> Words:
     formats = sheet.words("dtype", "precision")
-    if sheet.format != "attention":
+    if sheet.format not in ("attention", "mla"):
         software = sheet.text("software" if sheet.format == "gemm" else "impl")
         return np.array([label(*pair) for pair in zip(software.tolist(), formats.tolist(), strict=True)])
-    words = (sheet.text("backend"), formats, sheet.words("kv_dtype", "precision"))
+    words = (
+        sheet.text("backend" if sheet.format == "attention" else "impl"),
+        formats,
+        sheet.words("kv_dtype", "precision"),
+    )
     labels = np.array([label(*row) for row in zip(*(column.tolist() for column in words), strict=True)])
-    return np.char.add(np.char.add(sheet.words("phase", "phase"), " "), labels)
+    phase = np.char.add(latent.NAME if sheet.format == "mla" else "", sheet.words("phase", "phase"))
+    return np.char.add(np.char.add(phase, " "), labels)
 
 
 def precisions(sheet: Sheet, names: Words) -> Ints:

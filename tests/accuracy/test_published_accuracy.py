@@ -13,10 +13,15 @@ from tilewise.hwdb.database import Database
 from tilewise.server.validate.outcome import errors
 from tilewise.server.validate.validate import Validation, validate
 
-LIMITS = {"gemm": 0.09, "attention": 0.12, "moe": 0.18}  # above these a table is not done
+LIMITS = {"gemm": 0.09, "attention": 0.12, "mla": 0.12, "moe": 0.18}  # above these a table is not done
 COVERAGE = 0.8  # of 90 %: a few hundred points tell it to 3 %
 POINTS_MIN = 20
-GPUS = {"b200-sxm-180gb": "B200-SXM", "h200-sxm-141gb": "H200-SXM", "gb200-186gb": "GB200"}
+GPUS = {
+    "a100-sxm-80gb": "A100-SXM4-80GB",
+    "b200-sxm-180gb": "B200-SXM",
+    "h200-sxm-141gb": "H200-SXM",
+    "gb200-186gb": "GB200",
+}
 
 
 def apart(path: Path, family: str, gpu: str) -> str:
@@ -25,7 +30,9 @@ def apart(path: Path, family: str, gpu: str) -> str:
         head, *body = list(csv.reader(stream))
     place = {name: at for at, name in enumerate(head)}
     mine = [row for row in body if row[place["gpu"]] == gpu and row[place["source"]].startswith("aiconfigurator")]
-    shapes = shape_texts(family, {name: np.array([row[place[name]] for row in mine]) for name in FAMILIES[family]})
+    shapes = shape_texts(
+        family, {name: np.array([row[place[name]] for row in mine]) for name in FAMILIES[family]}, ("tp_size",)
+    )
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(head)

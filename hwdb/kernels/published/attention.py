@@ -1,71 +1,37 @@
 """Attention by others' measurements: forward of whole causal sequences and decode, of serving engines mostly.
 
-The backward was published for one GPU alone, windows for none in these tables: both are carried over from a sibling, or
-widened, and rest on the datasheet's word.
+Rows over a latent cache (latent.py) are answered by software that was timed over one. The backward was published for one GPU
+alone, windows for none in these tables: both are carried over from a sibling, or widened, and rest on the datasheet's word.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
-from tilewise.hwdb.kernels.published.chip import Chip
-from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, cached_bytes
+from tilewise.hwdb.kernels import regression
+from tilewise.hwdb.kernels.published import answers, attention_work, clock, latent, residual, short, transfer, window
+from tilewise.hwdb.kernels.published.residual import Points
+from tilewise.hwdb.kernels.published.software import Software, both_phases
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import VARIANT_CODES, Ints, OperatorTable, Phase
+from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, merge
 
-QUERIES = 128  # rows of a tile over the queries: 128 on Hopper, a pair of 128 on Blackwell
-KEYS = 512  # cached keys that a split of a decode keeps at least
 OTHERS = [VARIANT_CODES["flash"], VARIANT_CODES["math"]]
-WIDTH_CELLS = 5  # cells of distance per octave of head width: between 64, 128 and 256 other kernels run
-OUTPUT = 2.0  # bytes of an element of queries and results
-
-
-def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
-    """Walls of matrix units, exponentials and traffic; blocks over the SMs."""
-    decode = table.phase == Phase.DECODE
-    batch, heads, kv = (np.maximum(getattr(table, name), 1).astype(float) for name in ("batch", "heads", "kv_heads"))
-    queries, keys = np.maximum(table.seq_q, 1).astype(float), np.maximum(table.seq_kv, 1).astype(float)
-    reach = np.where(table.window > 0, np.minimum(table.window, keys), keys)
-    share = np.where((table.causal > 0) & ~decode & (table.window == 0), 0.5, 1.0)
-    pairs = batch * heads * queries * reach * share
-    widths = (table.head_dim + table.head_dim_v).astype(float)
-    backward = table.phase == Phase.BACKWARD
-    stored = np.array([cached_bytes(name) for name in software.names])[which]
-    moved = batch * (reach_of_cache(decode, reach, keys) * kv * widths * stored + queries * heads * widths * OUTPUT)
-    blocks = np.where(decode, batch * kv, batch * heads * np.ceil(queries / QUERIES))
-    waves = np.ceil(blocks / chip.sms)
-    idle = np.minimum(waves * chip.sms / blocks, 8.0)
-    uneven = np.where(decode, 1.0, np.ceil(queries / QUERIES) * QUERIES / queries)
-    matrix = 2 * pairs * widths * np.where(backward, 2.5, 1.0) / chip.at(software.precision[which])
-    compute = np.where(decode, matrix, np.maximum(matrix * uneven * idle, pairs / chip.special))
-    log = np.log2
-    columns = [
-        log(batch), log(heads), log(kv), log(widths), log(queries), log(keys), log(reach), log(heads / kv), idle,
-        log(np.clip(blocks / chip.sms, 1 / 256, 64)), log(np.clip(batch * heads / chip.sms, 1 / 256, 64)),
-        np.minimum(np.ceil(batch * heads / chip.sms) * chip.sms / (batch * heads), 8),
-        np.minimum(np.ceil(batch * kv / chip.sms) * chip.sms / (batch * kv), 8),
-        log(np.clip(batch * kv * np.ceil(keys / KEYS) / chip.sms, 1 / 256, 64)), log(pairs / chip.special * 1e6),
-        queries % QUERIES > 0, decode, backward, stored, share, software.precision[which] == Precision.FP8,
-    ]  # fmt: skip
-    place = np.stack([log(batch) / 2, log(heads * queries) / 2, log(keys), WIDTH_CELLS * log(widths)], 1)
-    return Work(compute, moved / chip.hbm, columns, place, blocks, waves)
-
-
-def reach_of_cache(decode: Any, reach: Any, keys: Any) -> Any:
-    """Keys that are read: of a decode those in reach, of a forward all."""
-    return np.where(decode, reach, keys)
+worker = attention_work.worker
 
 
 def fit(points: Points) -> dict[str, Any]:
-    """The model of published attention kernels; each software name starts with its phase."""
-    return {"law": "published.attention", **residual.fit(points, worker)}
+    """The model of published attention kernels; each software name starts with its phase.
+
+    shortest: cached keys (of a forward: tokens) of the shortest sequence that each software was timed at
+    """
+    shortest = [points.table.seq_kv[points.software == one].min() for one in range(len(points.names))]
+    return {"law": "published.attention", "shortest": np.array(shortest), **residual.fit(points, worker)}
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -84,23 +50,22 @@ def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
 
     -1 for formats and backends of torch that are none of them (flash is FlashAttention 2 there): those are carried over.
     """
-    found, number = (
-        table.library - 1,
-        np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16)),
-    )
+    found = table.library - 1
+    number = np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16))
+    over_latent = latent.is_latent(table)
     for phase in Phase:
-        usual = _usual(model, phase)
-        found = np.where((table.library == 0) & (table.phase == phase), usual[number], found)
+        for narrow, prefix in ((False, ""), (True, latent.NAME)):
+            rows = (table.library == 0) & (table.phase == phase) & (over_latent == narrow)
+            if rows.any():
+                found = np.where(rows, _usual(model, prefix + phase.name.lower())[number], found)
     other = (table.precision < Precision.BF16) | np.isin(table.variant, OTHERS)
     return np.where((table.library == 0) & other, -1, found)
 
 
-def _usual(model: Mapping[str, Any], phase: Phase) -> Ints:
-    """By Precision: the usual software of a phase whose cache has the format of its products, -1 without one."""
+def _usual(model: Mapping[str, Any], prefix: str) -> Ints:
+    """By Precision: the usual software by the start of its name whose cache has the format of its products, -1 without one."""
     entries = list(model["software"])
-    mine = [
-        at for at, one in enumerate(entries) if str(one["name"]).startswith(phase.name.lower()) and _even(one["name"])
-    ]
+    mine = [at for at, one in enumerate(entries) if str(one["name"]).startswith(prefix) and _even(one["name"])]
     listed = Software.of({"software": [entries[at] for at in mine]}, "attention").usual
     return np.where(listed >= 0, np.array([*mine, 0])[listed], -1)
 
@@ -110,19 +75,40 @@ def _even(name: str) -> bool:
     return first == second
 
 
+def _as_run(table: OperatorTable, software: Ints, names: tuple[str, ...]) -> tuple[OperatorTable, Ints]:
+    """What engines with one kernel for both phases make of a forward of a single token: a decode."""
+    single = (table.phase == Phase.FORWARD) & (table.seq_q == 1) & (table.seq_kv == 1)
+    decoded = np.where(single, both_phases(names)[software], -1)
+    phase = np.where(decoded >= 0, int(Phase.DECODE), table.phase)
+    return replace(table, phase=phase), np.where(decoded >= 0, decoded, software)
+
+
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    found, work, floor = residual.answer(table, software, model, sku, worker)
-    strange = (
-        (table.window > 0)
-        | ((table.causal == 0) & (table.phase != Phase.DECODE))
-        | ((table.seq_q != table.seq_kv) & (table.phase != Phase.DECODE))
-    )
-    odd = strange | (table.head_dim != table.head_dim_v)
-    trust = np.where(odd, int(Trust.DATASHEET), int(Trust.PUBLISHED))
-    widened = np.where(odd, transfer.error("attention_forward", sku), 0.0)
-    engine = np.where(
-        table.phase == Phase.DECODE, *(transfer.error(f"engine_attention_{w}", sku) for w in ("decode", "forward"))
-    )
-    widened = widened + np.where(table.library == 0, engine, 0.0)  # torch's kernel is another than the engine's
-    times = answers.times(found, widened, work, floor, trust, software, model)
-    return clock.settled(table, times, sku, state, residual.OPEN(model).software.precision[software])
+    opened = residual.OPEN(model).software
+    table, software = _as_run(table, software, opened.names)
+    found, work, floor = short.answer(window.without(table), software, model, sku, worker)
+    found = _streamed(found, attention_work.compulsory_s(table, opened, software, sku))
+    odd, cut = _odd(table, latent.named(opened.names)[software]), window.cuts(table)
+    trust = np.where(odd | cut, int(Trust.DATASHEET), int(Trust.PUBLISHED))
+    unlike = np.where(odd, transfer.error("attention_forward", sku), 0.0) + np.where(cut, window.UNSURE, 0.0)
+    times = answers.times(found, unlike + _engine(table, sku), work, floor, trust, software, model)
+    return clock.settled(table, times, sku, state, opened.precision[software])
+
+
+def _streamed(found: regression.Answer, least_s: Floats) -> regression.Answer:
+    """The answer where no decode is faster than the memory: some published times were, and are dropped (IMPLAUSIBLE)."""
+    time_s, high_s = np.maximum(found.time_s, least_s), np.maximum(found.high_s, least_s)
+    return replace(found, time_s=time_s, high_s=high_s)
+
+
+def _odd(table: OperatorTable, over_latent: Any) -> Any:
+    """Rows of a kind that nobody timed: forwards that are not square and causal, values as wide as no software's."""
+    forward = table.phase != Phase.DECODE
+    return (forward & ((table.causal == 0) | (table.seq_q != table.seq_kv))) | (latent.is_latent(table) & ~over_latent)
+
+
+def _engine(table: OperatorTable, sku: Sku) -> Floats:
+    """What is added where nobody is named: torch's kernel is another than the engine's."""
+    decode, forward = (transfer.error(f"engine_attention_{word}", sku) for word in ("decode", "forward"))
+    added: Floats = np.where(table.library > 0, 0.0, np.where(table.phase == Phase.DECODE, decode, forward))
+    return added

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
@@ -15,13 +16,14 @@ from tilewise.hwdb.table import Floats, Ints
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """code: which of the GPUs fitted together; sms, hbm (datasheet bytes/s), special (exp/s): arrays of shape (rows,);
+    """code: which of the GPUs fitted together; generation; sms, hbm (datasheet bytes/s), special (exp/s): shape (rows,);
 
     peak: dense FLOP/s of every Precision, shape (rows, precisions); of a format that the GPU lacks that of bf16, in which
     its values are multiplied after a cast
     """
 
     code: Ints
+    generation: NDArray[np.str_]
     sms: Floats
     hbm: Floats
     special: Floats
@@ -33,13 +35,14 @@ class Chip:
         facts = np.array([[sku.sm_count, sku.hbm_bytes_per_s, sku.exp_per_s] for sku in skus], float)
         peaks = np.array([_peaks(sku) for sku in skus])
         sms, hbm, special = facts[which].T
-        return cls(which, sms, hbm, special, peaks[which])
+        generation = np.array([sku.generation for sku in skus])
+        return cls(which, generation[which], sms, hbm, special, peaks[which])
 
     @classmethod
     def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:
         """`rows` rows on the GPU that a model answers for."""
         found = cls.of([sku], np.zeros(rows, np.int64))
-        return cls(found.code + model["together"].index(sku.name), found.sms, found.hbm, found.special, found.peak)
+        return replace(found, code=found.code + model["together"].index(sku.name))
 
     def at(self, precision: Ints) -> Floats:
         """Dense FLOP/s of each row's own precision."""

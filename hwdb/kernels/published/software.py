@@ -90,6 +90,15 @@ def cached_bytes(name: str) -> float:
     return 1.0 if name.rpartition("/")[2] == "fp8" else 2.0
 
 
+def both_phases(names: Sequence[str]) -> Ints:
+    """For each forward of an attention whose kernel also decodes: the place of that decode's name, else -1."""
+    words = facts()["both_phases"]["words"]
+    twins = [name.replace("forward", "decode", 1) if any(word in name for word in words) else "" for name in names]
+    return np.array(
+        [names.index(twin) if twin in names and twin != name else -1 for twin, name in zip(twins, names, strict=True)]
+    )
+
+
 def quantises(name: str) -> bool:
     """Whether the times of a GEMM's software hold the cast of its activations too."""
     return multiplies(name) >= Precision.FP8 and not any(word in name for word in facts()["bare"]["words"])

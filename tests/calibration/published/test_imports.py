@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tilewise.calibration.published import aiconfigurator, imports, rows
+from tilewise.calibration.published import aiconfigurator, imports, points, rows
 from tilewise.hwdb.admission import check, publishable
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
@@ -160,6 +160,25 @@ def test_cards_of_packaged_published_calibrations_name_licences_and_hold_no_rows
         calibration = database.calibration(sku, id)
         assert publishable(check(calibration, database.sku(sku))), sku
         size = sum((calibration.folder / name).stat().st_size for name in calibration.files())
-        assert size < 320_000 and not list(calibration.folder.rglob("*.csv"))
+        assert size < 400_000 and not list(calibration.folder.rglob("*.csv"))
         for source in json.loads((calibration.folder / "card.json").read_text())["sources"]:
             assert source["licence"] and source["not_for"] and source["rows"] > 0
+
+
+MLA = "source,gpu,impl,dtype,kv_dtype,phase,batch,num_heads,tp_size,seq_q,seq_kv,time_us\n"
+
+
+def test_a_latent_table_is_its_own_family_and_ranks_of_one_shape_share_its_fold(tmp_path: Path) -> None:
+    path, start = (
+        tmp_path / "mla.csv",
+        "aiconfigurator-core 0.12.0,H200-SXM,trtllm 1.3.0rc20; default,bfloat16,fp8,decode,4,16",
+    )
+    path.write_text(MLA + f"{start},4,1,1024,11.0\n{start},8,1,1024,11.1\n{start},8,1,2048,\n")
+    found = rows.read(path, "h200-sxm-141gb")
+    assert found is not None and (found.family, len(found)) == ("mla", 2)
+    assert found.shapes[0] == found.shapes[1]
+    marks = rows.shape_texts("mla", found.columns)
+    assert marks[0] != marks[1]
+    made = points.points("attention", {"h200-sxm-141gb": [found]})
+    assert made is not None and made.names == ("mla decode trtllm 1.3.0rc20; default, bf16/fp8",)
+    assert (made.table.kv_heads == 1).all() and (made.table.head_dim == 576).all() and (made.table.heads == 16).all()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels.published.software import label, multiplies
+from tilewise.hwdb.kernels.published.software import label, laid_out, multiplies
 from tilewise.hwdb.table import Ints, Kind, OperatorTable
 from tilewise.server.validate import rules
 from tilewise.server.validate.sheet import Sheet, Words
@@ -28,7 +28,8 @@ def _labels(sheet: Sheet) -> Words:
     formats = sheet.words("dtype", "precision")
     if sheet.format != "attention":
         software = sheet.text("software" if sheet.format == "gemm" else "impl")
-        return np.array([label(*pair) for pair in zip(software.tolist(), formats.tolist(), strict=True)])
+        rows = zip(software.tolist(), sheet.text("source_path").tolist(), formats.tolist(), strict=True)
+        return np.array([label(laid_out(name, path), word) for name, path, word in rows])
     words = (sheet.text("backend"), formats, sheet.words("kv_dtype", "precision"))
     labels = np.array([label(*row) for row in zip(*(column.tolist() for column in words), strict=True)])
     return np.char.add(np.char.add(sheet.words("phase", "phase"), " "), labels)

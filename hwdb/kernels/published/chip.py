@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ class Chip:
     """code: which of the GPUs fitted together; sms, hbm (datasheet bytes/s), special (exp/s): arrays of shape (rows,);
 
     peak: dense FLOP/s of every Precision, shape (rows, precisions); of a format that the GPU lacks that of bf16, in which
-    its values are multiplied after a cast
+    its values are multiplied after a cast; generation: of the first, GPUs fitted together run the same kernels
     """
 
     code: Ints
@@ -26,6 +26,7 @@ class Chip:
     hbm: Floats
     special: Floats
     peak: Floats
+    generation: str
 
     @classmethod
     def of(cls, skus: Sequence[Sku], which: Ints) -> Chip:
@@ -33,13 +34,13 @@ class Chip:
         facts = np.array([[sku.sm_count, sku.hbm_bytes_per_s, sku.exp_per_s] for sku in skus], float)
         peaks = np.array([_peaks(sku) for sku in skus])
         sms, hbm, special = facts[which].T
-        return cls(which, sms, hbm, special, peaks[which])
+        return cls(which, sms, hbm, special, peaks[which], skus[0].generation)
 
     @classmethod
     def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:
         """`rows` rows on the GPU that a model answers for."""
         found = cls.of([sku], np.zeros(rows, np.int64))
-        return cls(found.code + model["together"].index(sku.name), found.sms, found.hbm, found.special, found.peak)
+        return replace(found, code=found.code + model["together"].index(sku.name))
 
     def at(self, precision: Ints) -> Floats:
         """Dense FLOP/s of each row's own precision."""

@@ -16,7 +16,7 @@ from tilewise.hwdb.kernels import gemm_choice, regression, roofline, tiles
 from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, quantises
+from tilewise.hwdb.kernels.published.software import Software, quantises, step
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, Layout, OperatorTable
@@ -38,12 +38,14 @@ TILES = (
 FULL = 20.0  # harmonic size of a tile, in rows, at which its operands' loads cost as much as its products
 SPLIT = 512.0  # elements of k that a piece keeps at least
 WAVE_S = 5e-7  # start and end of a block
+ALIGNED = 512  # elements of n, bytes of a row of k: beyond this no kernel asks for more (AMD: rows of 512 bytes)
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
     """Walls, and how every tile fits the shape."""
     m, n, k = np.maximum(table.m, 1.0), np.maximum(table.n, 1).astype(float), np.maximum(table.k, 1).astype(float)
-    groups = np.maximum(table.groups, 1.0)
+    steps = np.array([step(name, chip.generation) for name in software.names])[which]
+    m, groups = padded(m, steps), np.maximum(table.groups, 1.0)
     precision = software.precision[which]
     element = gemm_choice.ELEMENT[precision].astype(float)
     cast = np.array([quantises(name) for name in software.names])[which]
@@ -51,7 +53,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     compute = np.full(len(m), np.inf)
     count, waves, columns = np.ones(len(m)), np.ones(len(m)), []
     for tile_m, tile_n in TILES:
-        here = np.ceil(m / tile_m) * np.ceil(n / tile_n) * groups
+        high = np.where(steps > 0, np.ceil(m / tile_m), np.maximum(m / tile_m, 1.0))
+        here = high * np.ceil(n / tile_n) * groups
         pieces = np.clip(np.floor(chip.sms / here), 1, np.maximum(np.floor(k / SPLIT), 1))
         rounds = np.ceil(here * pieces / chip.sms)
         harmonic = tile_m * tile_n / (tile_m + tile_n)
@@ -67,7 +70,15 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     sizes = [np.log2(m), np.log2(n), np.log2(k), np.log2(groups), np.minimum(m / 64, 4)]
     formats = [precision == code for code in sorted(set(software.precision.tolist()))]
     place = np.stack([np.log2(m), np.log2(n), np.log2(k)], 1)
-    return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves)
+    aligned = [np.log2(np.gcd(size.astype(np.int64), ALIGNED)) for size in (n, k * element)]
+    return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves, aligned)
+
+
+def padded(m: Floats, steps: Ints) -> Floats:
+    """Rows that a kernel runs for m: the next power of two up to its step, then whole steps; m where it has none."""
+    whole = np.maximum(steps, 1)
+    up = np.where(m <= steps, 2.0 ** np.ceil(np.log2(m)), np.ceil(m / whole) * whole)
+    return np.where(steps > 0, up, m)
 
 
 def fit(points: Points) -> dict[str, Any]:

@@ -38,7 +38,7 @@ TILES = (
 FULL = 20.0  # harmonic size of a tile, in rows, at which its operands' loads cost as much as its products
 SPLIT = 512.0  # elements of k that a piece keeps at least
 WAVE_S = 5e-7  # start and end of a block
-ALIGNED = 512  # elements of n, bytes of a row of k: beyond this no kernel asks for more (AMD: rows of 512 bytes)
+ALIGNED_N, ALIGNED_ROW = 128, 512  # elements of n, bytes of a row of k: more is asked for nowhere (AMD: 512-byte strides)
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
@@ -70,7 +70,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     sizes = [np.log2(m), np.log2(n), np.log2(k), np.log2(groups), np.minimum(m / 64, 4)]
     formats = [precision == code for code in sorted(set(software.precision.tolist()))]
     place = np.stack([np.log2(m), np.log2(n), np.log2(k)], 1)
-    aligned = [np.log2(np.gcd(size.astype(np.int64), ALIGNED)) for size in (n, k * element)]
+    sides = ((n, ALIGNED_N), (k * element, ALIGNED_ROW))
+    aligned = [np.log2(np.gcd(np.maximum(size, 1).astype(np.int64), most)) for size, most in sides]
     return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves, aligned)
 
 
@@ -87,12 +88,13 @@ def fit(points: Points) -> dict[str, Any]:
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    """Times of GEMM rows; of a format that nobody published a time for, the roofline's."""
+    """Times of GEMM rows; of a format that nobody published a time for, its kin's carried over, else the roofline's."""
     software = residual.OPEN(model).software.chosen(table.library, table.precision)
     known, other = np.flatnonzero(software >= 0), np.flatnonzero(software < 0)
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
     if len(other):
-        parts.append((other, roofline.predict(table.select(other), {}, sku, state)))
+        kin = str(model.get("kin", ""))
+        parts.append((other, transfer.predict(table.select(other), kin, sku, state, Trust.PUBLISHED)))
     found = merge(len(table), parts)
     return answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
 

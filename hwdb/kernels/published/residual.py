@@ -65,15 +65,15 @@ class Points:
 Worker = Callable[[OperatorTable, Chip, Ints, Software], Work]
 
 
-def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, Any]:
-    """The arrays and entries of a model. `worker` gives the walls of a family."""
+def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float = LIMIT) -> dict[str, Any]:
+    """The arrays and entries of a model. `worker` gives the walls of a family; `limit`: the residual's largest log."""
     software, chip = Software.listed(points.names), Chip.of(points.skus, points.gpu)
     work = worker(points.table, chip, points.software, software)
     constants = law.fit(points.software, work.compute_s, work.memory_s, points.measured_s, len(points.names))
     rows = _rows(work, constants, points.software, chip, len(points.names), len(points.skus))
     bounds = np.stack([rows.features.min(0), rows.features.max(0)])
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
-    fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=LIMIT, folds=folds)
+    fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=limit, folds=folds)
     return {
         "software": [
             {"name": name, "points": int((points.software == at).sum())} for at, name in enumerate(points.names)

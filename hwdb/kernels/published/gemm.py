@@ -38,7 +38,10 @@ TILES = (
 FULL = 20.0  # harmonic size of a tile, in rows, at which its operands' loads cost as much as its products
 SPLIT = 512.0  # elements of k that a piece keeps at least
 WAVE_S = 5e-7  # start and end of a block
-ALIGNED_N, ALIGNED_ROW = 128, 512  # elements of n, bytes of a row of k: more is asked for nowhere (AMD: 512-byte strides)
+ALIGNED_N, ALIGNED_ROW = (
+    128,
+    512,
+)  # elements of n, bytes of a row of k: more is asked for nowhere (AMD: 512-byte strides)
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:

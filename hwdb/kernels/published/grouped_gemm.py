@@ -64,12 +64,12 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         table.skew == 0, matrices, weight,
     ]  # fmt: skip
     place = np.stack([log(tokens * chosen_by), log(hidden * width) / 2, log(mine + 1)], 1) / 2
-    busiest = _busiest(mine, experts, table.skew)
-    added = [log(busiest), log(compute * busiest * 1e6), log(np.minimum(ranks, chosen_by))]
+    most_rows = busiest(mine, experts, table.skew)
+    added = [log(most_rows), log(compute * most_rows * 1e6), log(np.minimum(ranks, chosen_by))]
     return Work(compute, moved / chip.hbm, columns, place, tiles, np.ceil(waves), added)
 
 
-def _busiest(mine: Floats, experts: Floats, skew: Floats) -> Floats:
+def busiest(mine: Floats, experts: Floats, skew: Floats) -> Floats:
     """Rows of the rank whose experts are the most chosen, over the mean of ranks: published tables time that rank."""
     found = np.ones(len(mine))
     for count, held, alpha in sorted(set(zip(experts.tolist(), mine.tolist(), skew.tolist(), strict=True))):

@@ -23,9 +23,7 @@ from tilewise.hwdb.times import State, Times, Trust, merge
 SCALED = ("time_s", "compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
 
 
-def predict(
-    table: OperatorTable, sibling: str, sku: Sku, state: State, least: Trust = Trust.MEASURED
-) -> Times:
+def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: Trust = Trust.MEASURED) -> Times:
     """Times of rows of one kind, carried over from `sibling` (a SKU name; "" for none: the roofline answers).
 
     What the sibling refuses, or knows by less than `least`, is answered by the roofline here.
@@ -42,7 +40,7 @@ def predict(
         some = table.select(rows)
         scaled = _scaled(some, fitted.select(rows), sku, there.sku)
         if least < Trust.MEASURED:
-            scaled = _possible(scaled, rough.select(rows).low_s)
+            scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
         parts.append((rows, clock.settled(some, scaled, sku, state)))
     return merge(len(table), parts)
 
@@ -62,7 +60,9 @@ def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
 def _possible(times: Times, least_s: Floats) -> Times:
     """`times` with no bound below the roofline's own: what is carried from others' bursts knows no ceiling."""
     middle = np.maximum(times.time_s, least_s)
-    return replace(times, time_s=middle, low_s=np.maximum(times.low_s, least_s), high_s=np.maximum(times.high_s, middle))
+    return replace(
+        times, time_s=middle, low_s=np.maximum(times.low_s, least_s), high_s=np.maximum(times.high_s, middle)
+    )
 
 
 def ratios(table: OperatorTable, sku: Sku, there: Sku) -> Floats:

@@ -112,7 +112,9 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
         + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
     between = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
-    widened = widened + np.where(between, BETWEEN * np.log(found.high_s / found.time_s), 0.0)
+    stepped = np.array([step(name, sku.generation) > 1 for name in residual.OPEN(model).software.names])[software]
+    more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * between
+    widened = widened + more * np.log(found.high_s / found.time_s)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
     times = answers.times(answered, widened, work, floor, trust, software, model)
@@ -126,5 +128,6 @@ def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Flo
     return share
 
 
-BETWEEN = 0.3  # share by which intervals are wider where m is no power of two: the sampled shapes had none
+# share by which intervals are wider where m is no power of two: the sampled shapes had none
+BETWEEN, BETWEEN_STEPS = 0.3, 0.7  # the second: of kernels that pad m to steps, which may be others for some n and k
 CAST_S = 1.9e-6  # the smallest cast (hwdb/roofline.toml, memory_floor_s)

@@ -17,7 +17,7 @@ import numpy as np
 from tilewise.hwdb.precision import NAMES, Precision
 from tilewise.hwdb.table import Ints
 
-SHUFFLED = " on shuffled weights"
+SHUFFLED = "; shuffled weights"
 USUAL_MIN = 100  # points below which a software answers only where it is named
 
 

@@ -101,7 +101,7 @@ def test_software_is_known_by_name_and_format() -> None:
 def test_a_tuners_table_of_shuffled_weights_is_a_software_of_its_own() -> None:
     tuned = "aiter tuned, best kernel; ck"
     plain, shuffled = (label(laid_out(tuned, path), "fp8") for path in ("a8w8_tuned.csv", "a8w8_bpreshuffle_tuned.csv"))
-    assert plain == "aiter tuned best kernel, fp8" and shuffled == "aiter tuned best kernel on shuffled weights, fp8"
+    assert plain == "aiter tuned best kernel, fp8" and shuffled == "aiter tuned best kernel; shuffled weights, fp8"
     assert multiplies(shuffled) == Precision.FP8
 
 

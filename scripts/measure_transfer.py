@@ -27,6 +27,7 @@ from tilewise.hwdb.times import State
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = "h100-sxm5-80gb"
+KIN = {"mi300x": "mi355x", "mi325x": "mi355x"}  # GEMM alone, in the one format that both have ceilings and tables of
 TARGETS = ("a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "gb200-186gb", "b300-sxm-270gb", "gb300-279gb")
 LEARNED = ("gemm", "attention", "moe")
 LABEL = [Label(name="point", layer="", part="")]
@@ -53,6 +54,15 @@ def pairs(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
             mine = np.array(_words(family, table)) == word
             yield word, _matched(keys, both.gpu, both.measured_s * np.where(both.gpu == 0, ratio, 1.0), mine)
     yield from _plain(folder, target)
+
+
+def kin(folder: Path, target: str, source: str) -> np.ndarray:
+    """log(carried over / published) of products in fp8 by blocks."""
+    skus = [Database.packaged().sku(name) for name in (target, source)]
+    both = points.points("gemm", {name: loaded(folder, "gemm", name) for name in (source, target)})
+    seconds = both.measured_s * np.where(both.gpu == 0, transfer.ratios(_work(both.table, both), *skus), 1.0)
+    names = np.array(both.names)[both.software]
+    return _matched(np.char.add(both.shapes, names), both.gpu, seconds, np.char.endswith(names, ", fp8_block"))
 
 
 def loaded(folder: Path, family: str, name: str) -> list[rows.Rows]:
@@ -168,6 +178,7 @@ def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 def main(folder: Path, write: bool) -> None:
     found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if len(off)]
+    found += [("gemm", target, kin(folder, target, source)) for target, source in KIN.items()]
     found.append(("layout", SOURCE, layouts()))
     found += [(word, SOURCE, off) for word, off in engines(folder)]
     head = [

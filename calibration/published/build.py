@@ -69,6 +69,8 @@ class Builder:
             fitted, apart = self._learned(family, sku)
             if fitted:
                 models[model_name] = {**fitted, "sibling": sibling, "unsure": self._unsure(family, sku.name)}
+                if family == "gemm" and sku.name in facts()["kin"]:
+                    models[model_name]["kin"] = facts()["kin"][sku.name]
                 errors += judged(module, model_name, models[model_name], apart, sku)
             elif sibling and family != "gemm":
                 models[model_name] = {

@@ -15,7 +15,7 @@ from tilewise.hwdb.kernels.collective import OPERATIONS
 from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.kernels.published.grouped_gemm import fused
 from tilewise.hwdb.kernels.published.residual import Points
-from tilewise.hwdb.kernels.published.software import facts, label
+from tilewise.hwdb.kernels.published.software import facts, label, laid_out
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 
@@ -59,7 +59,9 @@ def _format(column: Column) -> list[str]:
 
 def _gemm(rows: Rows) -> tuple[Column, dict[str, Column]]:
     formats = _format(rows.text("dtype"))
-    software = np.array([label(s, f) for s, f in zip(rows.text("software").tolist(), formats, strict=True)])
+    paths = rows.text("source_path").tolist() if "source_path" in rows.columns else [""] * len(rows)
+    words = zip(rows.text("software").tolist(), paths, formats, strict=True)
+    software = np.array([label(laid_out(name, path), word) for name, path, word in words])
     m, n, k, groups = (rows.number(name, 1.0) for name in ("m", "n", "k", "batch"))
     return software, {"kind": _kind(rows, Kind.GEMM), "m": m, "n": n, "k": k, "groups": groups}
 

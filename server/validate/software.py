@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.published import latent
-from tilewise.hwdb.kernels.published.software import label, multiplies
+from tilewise.hwdb.kernels.published.software import label, laid_out, multiplies
 from tilewise.hwdb.table import Ints, Kind, OperatorTable
 from tilewise.server.validate import rules
 from tilewise.server.validate.sheet import Sheet, Words
@@ -29,7 +29,8 @@ def _labels(sheet: Sheet) -> Words:
     formats = sheet.words("dtype", "precision")
     if sheet.format not in ("attention", "mla"):
         software = sheet.text("software" if sheet.format == "gemm" else "impl")
-        return np.array([label(*pair) for pair in zip(software.tolist(), formats.tolist(), strict=True)])
+        rows = zip(software.tolist(), sheet.text("source_path").tolist(), formats.tolist(), strict=True)
+        return np.array([label(laid_out(name, path), word) for name, path, word in rows])
     words = (
         sheet.text("backend" if sheet.format == "attention" else "impl"),
         formats,

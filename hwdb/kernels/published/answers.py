@@ -19,9 +19,10 @@ def times(
 ) -> Times:  # fmt: skip
     """Times that hold for the `software` of each row, by its place in the model's list.
 
-    widened: what is added to the half-width of log(time); the model's `unsure` is added to every row's
+    widened: what is added to the half-width of log(time); the model's `unsure` joins it as an error of its own does
     """
-    widened = widened + float(model.get("unsure", 0.0))
+    own = np.log(answer.high_s / answer.time_s) + widened
+    widened = np.hypot(own, float(model.get("unsure", 0.0))) - own + widened
     names = tuple(str(one["name"]) for one in model["software"])
     octaves = np.nan_to_num(answer.distance, nan=np.inf)
     far = octaves > regression.OCTAVES_MAX

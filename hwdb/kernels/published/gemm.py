@@ -16,7 +16,7 @@ from tilewise.hwdb.kernels import gemm_choice, regression, roofline, tiles
 from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, quantises
+from tilewise.hwdb.kernels.published.software import Software, quantises, step
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, Layout, OperatorTable
@@ -38,12 +38,18 @@ TILES = (
 FULL = 20.0  # harmonic size of a tile, in rows, at which its operands' loads cost as much as its products
 SPLIT = 512.0  # elements of k that a piece keeps at least
 WAVE_S = 5e-7  # start and end of a block
+ALIGNED_N, ALIGNED_ROW = (
+    128,
+    512,
+)  # elements of n, bytes of a row of k: more is asked for nowhere (AMD: 512-byte strides)
 
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
     """Walls, and how every tile fits the shape."""
     m, n, k = np.maximum(table.m, 1.0), np.maximum(table.n, 1).astype(float), np.maximum(table.k, 1).astype(float)
-    groups = np.maximum(table.groups, 1.0)
+    generations, mine = np.unique(chip.generation, return_inverse=True)
+    steps = np.array([[step(name, one) for name in software.names] for one in generations.tolist()])[mine, which]
+    m, groups = padded(m, steps), np.maximum(table.groups, 1.0)
     precision = software.precision[which]
     element = gemm_choice.ELEMENT[precision].astype(float)
     cast = np.array([quantises(name) for name in software.names])[which]
@@ -51,7 +57,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     compute = np.full(len(m), np.inf)
     count, waves, columns = np.ones(len(m)), np.ones(len(m)), []
     for tile_m, tile_n in TILES:
-        here = np.ceil(m / tile_m) * np.ceil(n / tile_n) * groups
+        high = np.where(steps > 0, np.ceil(m / tile_m), np.maximum(m / tile_m, 1.0))
+        here = high * np.ceil(n / tile_n) * groups
         pieces = np.clip(np.floor(chip.sms / here), 1, np.maximum(np.floor(k / SPLIT), 1))
         rounds = np.ceil(here * pieces / chip.sms)
         harmonic = tile_m * tile_n / (tile_m + tile_n)
@@ -67,7 +74,16 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     sizes = [np.log2(m), np.log2(n), np.log2(k), np.log2(groups), np.minimum(m / 64, 4)]
     formats = [precision == code for code in sorted(set(software.precision.tolist()))]
     place = np.stack([np.log2(m), np.log2(n), np.log2(k)], 1)
-    return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves)
+    sides = ((n, ALIGNED_N), (k * element, ALIGNED_ROW))
+    aligned = [np.log2(np.gcd(np.maximum(size, 1).astype(np.int64), most)) for size, most in sides]
+    return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves, aligned)
+
+
+def padded(m: Floats, steps: Ints) -> Floats:
+    """Rows that a kernel runs for m: the next power of two up to its step, then whole steps; m where it has none."""
+    whole = np.maximum(steps, 1)
+    up = np.where(m <= steps, 2.0 ** np.ceil(np.log2(m)), np.ceil(m / whole) * whole)
+    return np.where(steps > 0, up, m)
 
 
 def fit(points: Points) -> dict[str, Any]:
@@ -76,12 +92,13 @@ def fit(points: Points) -> dict[str, Any]:
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    """Times of GEMM rows; of a format that nobody published a time for, the roofline's."""
+    """Times of GEMM rows; of a format that nobody published a time for, its kin's carried over, else the roofline's."""
     software = residual.OPEN(model).software.chosen(table.library, table.precision)
     known, other = np.flatnonzero(software >= 0), np.flatnonzero(software < 0)
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
     if len(other):
-        parts.append((other, roofline.predict(table.select(other), {}, sku, state)))
+        kin = str(model.get("kin", ""))
+        parts.append((other, transfer.predict(table.select(other), kin, sku, state, Trust.PUBLISHED)))
     found = merge(len(table), parts)
     return answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
 
@@ -96,7 +113,9 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
         + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
     between = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
-    widened = widened + np.where(between, BETWEEN * np.log(found.high_s / found.time_s), 0.0)
+    stepped = np.array([step(name, sku.generation) > 1 for name in residual.OPEN(model).software.names])[software]
+    more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * between
+    widened = widened + more * np.log(found.high_s / found.time_s)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
     times = answers.times(answered, widened, work, floor, trust, software, model)
@@ -110,5 +129,6 @@ def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Flo
     return share
 
 
-BETWEEN = 0.3  # share by which intervals are wider where m is no power of two: the sampled shapes had none
+# share by which intervals are wider where m is no power of two: the sampled shapes had none
+BETWEEN, BETWEEN_STEPS = 0.3, 0.7  # the second: of kernels that pad m to steps, which may be others for some n and k
 CAST_S = 1.9e-6  # the smallest cast (hwdb/roofline.toml, memory_floor_s)

@@ -23,6 +23,7 @@ from tilewise.hwdb.times import State, Times, Trust, merge
 
 FUSED = OP_CODES["fused_moe"]
 TILE = 128  # rows that an expert's share is padded to
+LIMIT = 4.0  # log: engines route up to all rows to the rank that was timed, so up to 64 times its mean share
 
 
 def fused(number: Callable[[str, float], Floats], distribution: Sequence[str]) -> dict[str, NDArray[Any]]:
@@ -63,7 +64,19 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
         table.skew == 0, matrices, weight,
     ]  # fmt: skip
     place = np.stack([log(tokens * chosen_by), log(hidden * width) / 2, log(mine + 1)], 1) / 2
-    return Work(compute, moved / chip.hbm, columns, place, tiles, np.ceil(waves))
+    most_rows = busiest(mine, experts, table.skew)
+    added = [log(most_rows), log(compute * most_rows * 1e6), log(np.minimum(ranks, chosen_by))]
+    return Work(compute, moved / chip.hbm, columns, place, tiles, np.ceil(waves), added)
+
+
+def busiest(mine: Floats, experts: Floats, skew: Floats) -> Floats:
+    """Rows of the rank whose experts are the most chosen, over the mean of ranks: published tables time that rank."""
+    found = np.ones(len(mine))
+    for count, held, alpha in sorted(set(zip(experts.tolist(), mine.tolist(), skew.tolist(), strict=True))):
+        share = (np.arange(int(count)) + 1.0) ** -alpha
+        rows = (experts == count) & (mine == held) & (skew == alpha)
+        found[rows] = share[: max(1, round(held))].sum() / share.sum() * count / max(held, 1.0)
+    return found
 
 
 def _crowding(tokens: Floats, chosen_by: Floats, experts: Floats, skew: Floats) -> tuple[Floats, Floats, Floats]:
@@ -81,7 +94,7 @@ def _crowding(tokens: Floats, chosen_by: Floats, experts: Floats, skew: Floats) 
 
 def fit(points: Points) -> dict[str, Any]:
     """The model of published fused layers."""
-    return {"law": "published.grouped_gemm", **residual.fit(points, worker)}
+    return {"law": "published.grouped_gemm", **residual.fit(points, worker, limit=LIMIT)}
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:

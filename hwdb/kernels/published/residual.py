@@ -30,7 +30,8 @@ LIMIT = 1.0  # the residual's largest factor, log
 class Work:
     """Walls of rows at datasheet rates, and what else a family knows; arrays of shape (rows,).
 
-    features: what the residual may depend on besides the law; place: up to three log2 sizes, shape (rows, dims)
+    features: what the residual may depend on besides the law; place: up to three log2 sizes, shape (rows, dims);
+    added: features that calibrations have known since later, the newest last
     """
 
     compute_s: Floats
@@ -39,6 +40,7 @@ class Work:
     place: Floats
     tiles: Floats
     waves: Floats
+    added: Sequence[Any] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +65,15 @@ class Points:
 Worker = Callable[[OperatorTable, Chip, Ints, Software], Work]
 
 
-def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN) -> dict[str, Any]:
-    """The arrays and entries of a model. `worker` gives the walls of a family."""
+def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float = LIMIT) -> dict[str, Any]:
+    """The arrays and entries of a model. `worker` gives the walls of a family; `limit`: the residual's largest log."""
     software, chip = Software.listed(points.names), Chip.of(points.skus, points.gpu)
     work = worker(points.table, chip, points.software, software)
     constants = law.fit(points.software, work.compute_s, work.memory_s, points.measured_s, len(points.names))
     rows = _rows(work, constants, points.software, chip, len(points.names), len(points.skus))
     bounds = np.stack([rows.features.min(0), rows.features.max(0)])
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
-    fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=LIMIT, folds=folds)
+    fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=limit, folds=folds)
     return {
         "software": [
             {"name": name, "points": int((points.software == at).sum())} for at, name in enumerate(points.names)
@@ -122,7 +124,8 @@ def answer(
     opened, chip = OPEN(model), Chip.one(sku, model, len(table))
     work = worker(table, chip, software, opened.software)
     rows = _rows(work, opened.constants, software, chip, len(opened.software.names), opened.together)
-    inside = replace(rows, features=np.clip(rows.features, *opened.bounds))  # nets know nothing beyond what they saw
+    known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
+    inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
     return opened.residual.predict(inside), work, opened.constants[software, 0]
 
 
@@ -134,6 +137,7 @@ def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int,
         constants[software, 0] / base, np.log2(chip.sms),
     ]  # fmt: skip
     columns += [software == one for one in range(names)] + [chip.code == one for one in range(together)]
+    columns += work.added
     features = np.stack([np.asarray(column, np.float32) for column in columns], 1)
     return regression.Rows(base, features, work.place, software, software)
 

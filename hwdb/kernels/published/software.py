@@ -17,6 +17,7 @@ import numpy as np
 from tilewise.hwdb.precision import NAMES, Precision
 from tilewise.hwdb.table import Ints
 
+SHUFFLED = "; shuffled weights"
 USUAL_MIN = 100  # points below which a software answers only where it is named
 
 
@@ -67,7 +68,13 @@ def label(software: str, *formats: str) -> str:
     A tuner's choice is one software, whichever backend won.
     """
     tuner = next((name for name in facts()["tuners"]["names"] if software.startswith(name)), "")
+    tuner += SHUFFLED * (tuner != "" and software.endswith(SHUFFLED))
     return f"{(tuner or software).replace('kernel ', '').replace(', ', ' ')}, {'/'.join(formats)}"
+
+
+def laid_out(software: str, path: str) -> str:
+    """A software with what the file that its row comes from tells of the weights: other kernels take shuffled ones."""
+    return software + SHUFFLED * (facts()["tuners"]["shuffled"] in path)
 
 
 def multiplies(name: str) -> Precision:
@@ -97,6 +104,12 @@ def both_phases(names: Sequence[str]) -> Ints:
     return np.array(
         [names.index(twin) if twin in names and twin != name else -1 for twin, name in zip(twins, names, strict=True)]
     )
+
+
+def step(name: str, generation: str) -> int:
+    """Rows by which the m of a GEMM's kernel grows; 0 for a library whose tiles come in many heights."""
+    known = facts()["steps"].get(generation, {})
+    return next((int(rows) for word, rows in known.items() if word in name), 0)
 
 
 def quantises(name: str) -> bool:

@@ -23,22 +23,24 @@ from tilewise.hwdb.times import State, Times, Trust, merge
 SCALED = ("time_s", "compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
 
 
-def predict(table: OperatorTable, sibling: str, sku: Sku, state: State) -> Times:
+def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: Trust = Trust.MEASURED) -> Times:
     """Times of rows of one kind, carried over from `sibling` (a SKU name; "" for none: the roofline answers).
 
-    What the sibling refuses, or answers by its own roofline, is answered by the roofline here.
+    What the sibling refuses, or knows by less than `least`, is answered by the roofline here.
     """
     rough = roofline.predict(table, {}, sku, state)
     if not sibling or sibling == sku.name:
         return rough
     there = _there(sibling)
     fitted = there.predict(table, State.BURST)
-    carried = ~fitted.refused & (fitted.trust == Trust.MEASURED) & ~rough.refused
+    carried = ~fitted.refused & (fitted.trust >= least) & ~rough.refused
     rows, rest = np.flatnonzero(carried), np.flatnonzero(~carried)
     parts = [(rest, rough.select(rest))] if len(rest) else []
     if len(rows):
         some = table.select(rows)
         scaled = _scaled(some, fitted.select(rows), sku, there.sku)
+        if least < Trust.MEASURED:
+            scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
         parts.append((rows, clock.settled(some, scaled, sku, state)))
     return merge(len(table), parts)
 
@@ -52,6 +54,14 @@ def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
         low_s=fitted.low_s * ratio / unsure,
         high_s=fitted.high_s * ratio * unsure,
         trust=np.full(len(table), int(Trust.DATASHEET)),
+    )
+
+
+def _possible(times: Times, least_s: Floats) -> Times:
+    """`times` with no bound below the roofline's own: what is carried from others' bursts knows no ceiling."""
+    middle = np.maximum(times.time_s, least_s)
+    return replace(
+        times, time_s=middle, low_s=np.maximum(times.low_s, least_s), high_s=np.maximum(times.high_s, middle)
     )
 
 

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import roofline
-from tilewise.hwdb.kernels.published import transfer
-from tilewise.hwdb.kernels.published.software import code, label, multiplies
+from tilewise.hwdb.kernels.published import gemm, grouped_gemm, transfer
+from tilewise.hwdb.kernels.published.software import code, label, laid_out, multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout, OperatorTable
 from tilewise.hwdb.times import State, Trust
@@ -114,6 +116,29 @@ def test_software_is_known_by_name_and_format() -> None:
     model = Database.packaged().gpu("b200-sxm-180gb").calibration.model("gemm")  # type: ignore[union-attr]
     assert code(model, "sglang 0.5.14; sglang_torch_linear, bf16") > 0
     assert code(model, "nobody's, bf16") == 0
+
+
+def test_a_tuners_table_of_shuffled_weights_is_a_software_of_its_own() -> None:
+    tuned = "aiter tuned, best kernel; ck"
+    plain, shuffled = (label(laid_out(tuned, path), "fp8") for path in ("a8w8_tuned.csv", "a8w8_bpreshuffle_tuned.csv"))
+    assert plain == "aiter tuned best kernel, fp8" and shuffled == "aiter tuned best kernel; shuffled weights, fp8"
+    assert multiplies(shuffled) == Precision.FP8
+
+
+@given(m=st.integers(1, 1 << 17), step=st.sampled_from([0, 1, 64, 128, 256]))
+def test_rows_are_padded_to_less_than_twice_and_powers_of_two_never(m: int, step: int) -> None:
+    sizes = np.array([m, m + 1, 2.0 ** (m.bit_length() - 1)])
+    found, more, power = gemm.padded(sizes, np.full(3, step))
+    assert m <= found < 2 * m and found <= more
+    assert power == sizes[2]
+    assert step or found == m
+
+
+@given(ranks=st.sampled_from([1, 2, 8, 32]), skew=st.floats(0, 2))
+def test_the_busiest_rank_holds_its_share_at_least_and_all_rows_at_most(ranks: int, skew: float) -> None:
+    (found,) = grouped_gemm.busiest(np.array([64.0 / ranks]), np.array([64.0]), np.array([skew]))
+    assert 1 - 1e-9 <= found <= ranks + 1e-9
+    assert skew > 0 or found == pytest.approx(1)
 
 
 def test_b200_streams_faster_than_h200_although_its_serving_engine_did_not() -> None:

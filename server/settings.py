@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.limits import CANDIDATES_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -35,6 +36,7 @@ class Settings:
     queue: int = setting(64, "Calls that may wait for a thread; more are told when to come again.", "N")
     cache_mib: int = setting(32, "Memory of a process for answers given before; 0: none.", "MIB")
     message_mib: int = setting(16, "Largest request.", "MIB")
+    candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
     short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
     long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
     stall_s: float = setting(20.0, "Longest a stream may wait for its caller to send or to read.", "S")
@@ -53,6 +55,7 @@ class Settings:
             "threads",
             "queue",
             "message_mib",
+            "candidates",
             "short_limit_s",
             "long_limit_s",
             "stall_s",

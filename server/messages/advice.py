@@ -10,6 +10,7 @@ from tilewise.server.advise.advice import Advice, Effect, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE
 from tilewise.server.advise.recommend import MOST_CANDIDATES, RESULTS, Neighbourhood, Progress, recommend
+from tilewise.server.limits import most_candidates
 from tilewise.server.messages import report as reports
 from tilewise.server.messages.enums import number, word
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
@@ -66,7 +67,7 @@ def neighbourhood_of(message: advice.Neighbourhood) -> Neighbourhood:
         tensor_parallel=tuple(message.tensor_parallel),
         precisions=tuple(word(Precision, each, "neighbourhood.precisions") for each in message.precisions),
         memory_bytes=float(message.max_memory_bytes),
-        candidates=message.max_candidate_count or MOST_CANDIDATES,
+        candidates=message.max_candidate_count or min(MOST_CANDIDATES, most_candidates()),
     )
 
 

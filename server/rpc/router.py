@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewise.hwdb.errors import InvalidInput, Overloaded, TilewiseError
 from tilewise.server.deadline import check_alive, waited_for
 from tilewise.server.identity.caller import authorise
 from tilewise.server.identity.identify import Identify
+from tilewise.server.limits import limited_to
 from tilewise.server.rpc.answers import Answer, Answers
 from tilewise.server.rpc.call import REQUEST_ID, Call, Observer, begun
 from tilewise.server.rpc.lanes import Lane, Lanes
@@ -39,10 +40,12 @@ class Router(grpc.GenericRpcHandler):
 
     def __init__(
         self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, stalled: Stalled,
-        observers: Sequence[Observer],
+        observers: Sequence[Observer], candidates: int,
     ) -> None:  # fmt: skip
+        """candidates: shapes that one request may have predicted."""
         self._tenants, self._identify, self._lanes = tenants, identify, lanes
         self._answers, self._stalled, self.observers = answers, stalled, list(observers)
+        self._candidates = candidates
         self._methods = {method.path: method for method in methods()}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
@@ -109,8 +112,7 @@ class Router(grpc.GenericRpcHandler):
         key = (call.caller.tenant, revision, raw)
         found = self._answers.get(key) if remembered else None
         if found is None:
-            with lane.work, waited_for(call.alive(lane.limit_s)):
-                check_alive()
+            with lane.work, self._limits(call, lane):
                 response = service(parsed(call.method, raw))
                 found = Answer(serialized(response), predicted(response))
             if remembered and revision == self._tenants.revision:
@@ -126,10 +128,9 @@ class Router(grpc.GenericRpcHandler):
         requests: Any = self._requests(call, messages)
         if not call.method.client_streams:
             requests = parsed(call.method, self._one(call, messages))
-        responses, alive = iter(service(requests)), call.alive(lane.limit_s)
+        responses = iter(service(requests))
         while True:
-            with nullcontext() if call.method.client_streams else lane.work, waited_for(alive):
-                check_alive()
+            with nullcontext() if call.method.client_streams else lane.work, self._limits(call, lane):
                 response = next(responses, None)
             if response is None:
                 return
@@ -137,6 +138,13 @@ class Router(grpc.GenericRpcHandler):
             call.response_bytes += len(content)
             call.predictions += predicted(response)
             yield content
+
+    @contextmanager
+    def _limits(self, call: Call, lane: Lane) -> Iterator[None]:
+        """Within it, work knows how much it may do, and whether anybody waits for it."""
+        with limited_to(self._candidates), waited_for(call.alive(lane.limit_s)):
+            check_alive()
+            yield
 
     def _admitted(self, call: Call) -> Any:
         """The service's method for a caller who may call it."""

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 from fuzz_random import GPUS, NONSENSE, NUMBERS, REALS, WORDS, Blue, is_map, within
@@ -117,7 +118,8 @@ class Mutate:
 
     def _text(self, old: str) -> str:
         if old.startswith("{"):
-            return self._json(old)
+            with suppress(ValueError, IndexError):  # it was broken by an earlier change
+                return self._json(old)
         if "\n" in old:
             return self._lines(old)
         words = [*WORDS, *GPUS, *SIZES, old.upper(), old[:-1], old + "x", old + old]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
@@ -48,8 +49,8 @@ def asked_of(request: advice.RecommendRequest, database: Database) -> list[Asked
         message = f"{len(request.workloads)} workloads: 1 to {LARGEST_MIX} are needed"
         raise InvalidInput(message, reason="FIELD_REQUIRED", field="workloads")
     mix = [(workload_of(each.workload), each.weight or 1.0) for each in request.workloads]
-    if any(not weight > 0 for _, weight in mix):
-        raise InvalidInput("a weight must be above 0", reason="INVALID_WORKLOAD", field="workloads.weight")
+    if any(not 0 < weight < inf for _, weight in mix):
+        raise InvalidInput("a weight must be above 0 and finite", reason="INVALID_WORKLOAD", field="workloads.weight")
     return [Asked(gpu, workload, weight) for gpu in gpus_of(request.gpus, database) for workload, weight in mix]
 
 

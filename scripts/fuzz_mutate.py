@@ -57,10 +57,10 @@ class Mutate:
     def _places(self, message: Any) -> Iterator[Place]:
         """Fields that are set, three times as likely each, and those that are not."""
         for field in message.DESCRIPTOR.fields:
-            present = field in (each for each, _ in message.ListFields())
-            yield from [Place(message, field)] * (3 if present else 1)
-            if present and field.message_type and not is_map(field):
-                value = getattr(message, field.name)
+            yield Place(message, field)
+        for field, value in message.ListFields():
+            yield from [Place(message, field)] * 2
+            if field.message_type and not is_map(field):
                 for each in value if field.is_repeated else (value,):
                     yield from self._places(each)
 

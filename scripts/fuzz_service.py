@@ -76,15 +76,17 @@ class Fuzz:
 
 
 async def attack(
-    address: str, channel: grpc.aio.Channel, method: Method, fuzz: Fuzz, messages: int
+    address: str, channel: grpc.aio.Channel, method: Method, fuzz: Fuzz, messages: int, seconds: float
 ) -> tuple[Counter[str], list[str]]:
     """Statuses by count, and what found a bug."""
     codes: Counter[str] = Counter()
     bugs: list[str] = []
-    left = iter(range(messages))
+    left, end = iter(range(messages)), time.monotonic() + seconds
 
     async def one() -> None:
         for _ in left:
+            if time.monotonic() > end:
+                return
             sent = fuzz.call(method)
             code = await outcome(address, channel, method, sent)
             codes[code.partition(":")[0]] += 1
@@ -141,9 +143,14 @@ def insane(message: Any) -> str:
 
 
 def run(
-    address: str, messages: int, seed: int, only: Sequence[str] = (), configs: Sequence[str] = CONFIGS
+    address: str,
+    messages: int,
+    seed: int,
+    only: Sequence[str] = (),
+    configs: Sequence[str] = CONFIGS,
+    seconds: float = math.inf,
 ) -> Iterator[tuple[Method, Counter[str], list[str], float]]:
-    """Method, statuses, bugs and seconds, one method after another."""
+    """Method, statuses, bugs and seconds, one method after another; `seconds`: for a method at most."""
     with tempfile.TemporaryDirectory() as folder:
         given = small_calibrations(Path(folder), random.Random(seed))
         hand_over(address, given)
@@ -153,7 +160,7 @@ def run(
 
             async def each(method: Method = method) -> tuple[Counter[str], list[str]]:
                 async with grpc.aio.insecure_channel(address, OPTIONS) as channel:
-                    return await attack(address, channel, method, Fuzz(seed, configs, given), messages)
+                    return await attack(address, channel, method, Fuzz(seed, configs, given), messages, seconds)
 
             begin = time.monotonic()
             codes, bugs = asyncio.run(each())
@@ -179,6 +186,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--method", action="append", default=[])
     parser.add_argument("--configs", type=Path)
+    parser.add_argument("--minutes", type=float, default=math.inf, help="for a method at most")
     parsed = parser.parse_args()
     configs = [path.read_text() for path in sorted(parsed.configs.rglob("*.json"))] if parsed.configs else CONFIGS
     found: list[str] = []
@@ -190,7 +198,7 @@ def main() -> None:
         threading.Thread(target=forget_unfinished, args=(folder, stop), daemon=True).start()
         print("| method | messages | OK | statuses | bugs | seconds | server's memory |\n|---|--:|--:|---|--:|--:|--:|")
         for method, codes, bugs, seconds in run(
-            f"127.0.0.1:{port}", parsed.messages, parsed.seed, parsed.method, configs
+            f"127.0.0.1:{port}", parsed.messages, parsed.seed, parsed.method, configs, 60 * parsed.minutes
         ):
             found += bugs
             told = ", ".join(f"{code} {count:,}" for code, count in codes.most_common())

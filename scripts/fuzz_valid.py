@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from fuzz_random import GPUS, ROOT
+from fuzz_random import GPUS, ROOT, serialized
 from google.protobuf.message import Message
 
-from tilewise.client.publish import _header, _messages, publish
+from tilewise.client.publish import _messages, publish
 from tilewise.hwdb.calibration import Calibration, canonical, identify
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
@@ -33,11 +33,12 @@ POLICY = (ROOT / "examples" / "gate" / "tilewise.toml").read_text()
 
 
 class Valid:
-    """request(method): messages of one good call; calibrations: those that the server was given before."""
+    """request(method): messages of one good call; given: calibrations that the server has."""
 
-    def __init__(self, some: random.Random, configs: Sequence[str], calibrations: Sequence[Calibration]) -> None:
-        self._random, self._configs, self._calibrations = some, configs, calibrations
-        self._names = [name_of(each) for each in calibrations]
+    def __init__(self, some: random.Random, configs: Sequence[str], given: Sequence[Calibration]) -> None:
+        self._random, self._configs, self._calibrations = some, configs, given
+        self._names = [name_of(each) for each in given]
+        self._uploads = [serialized([*_messages(each, name_of(each), {})]) for each in given]
 
     def request(self, method: str) -> list[Message]:
         if method == "UploadCalibration":
@@ -92,8 +93,8 @@ class Valid:
         workloads = [
             advice.WeightedWorkload(workload=self._workload(), weight=1.0) for _ in range(some.choice((1, 1, 2)))
         ]
-        near = advice.Neighbourhood(max_candidate_count=some.choice((10, 50)), max_parameter_change=0.01)
-        kinds = some.choices(((1,), (2,), (3,), (2, 3), (4,), ()), (4, 4, 4, 4, 1, 1))[0]
+        near = advice.Neighbourhood(max_candidate_count=some.choice((5, 20)), max_parameter_change=0.01)
+        kinds = some.choices(((1,), (2,), (3,), (4,), ()), (30, 30, 30, 3, 1))[0]
         return advice.RecommendRequest(
             model=self._model(), workloads=workloads, gpus=[some.choice(GPUS)], neighbourhood=near, kinds=kinds,
             objective=some.choice((0, 1, 2)), max_results=3,
@@ -132,9 +133,9 @@ class Valid:
         return calibrations.ListPublicationsRequest(parent=f"gpus/{self._random.choice(GPUS)}", page_size=2)
 
     def _upload(self) -> list[Message]:
-        calibration = self._random.choice(self._calibrations)
-        name = name_of(calibration)
-        return [_header(calibration, name)] if self._random.random() < 0.2 else [*_messages(calibration, name, {})]
+        upload = self._random.choice(self._uploads)
+        some = upload[:1] if self._random.random() < 0.2 else upload
+        return [calibrations.UploadCalibrationRequest.FromString(content) for content in some]
 
     def _name(self) -> str:
         return self._random.choice(self._names)

@@ -33,7 +33,10 @@ class Settings:
     metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
     workers: int = setting(1, "Processes that share the port; about one a core.", "N")
     threads: int = setting(4, "Threads of a process for short calls; half as many for long ones.", "N")
-    queue: int = setting(64, "Calls that may wait for a thread; more are told when to come again.", "N")
+    queue: int = setting(64, "Calls that may wait for their turn; more are told when to come again.", "N")
+    caller_share: float = setting(
+        0.5, "Largest part of threads and queue for one tenant, or caller without one; 1: all.", "PART"
+    )
     cache_mib: int = setting(32, "Memory of a process for answers given before; 0: none.", "MIB")
     message_mib: int = setting(16, "Largest request.", "MIB")
     candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
@@ -62,6 +65,7 @@ class Settings:
             "poll_s",
         ):
             _require(getattr(self, name) > 0, name, f"{getattr(self, name)} must be above 0")
+        _require(0 < self.caller_share <= 1, "caller_share", f"{self.caller_share} must be above 0 and at most 1")
         _require(self.log_format in ("json", "text", "none"), "log_format", f"{self.log_format!r}: json, text or none")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "--tls-cert and --tls-key go together")
         _require(bool(self.tls_cert) or not self.tls_client_ca, "tls_client_ca", "--tls-client-ca needs --tls-cert")

@@ -39,7 +39,6 @@ class Turns:
     def leave(self, who: str) -> None:
         with self._lock:
             self._placed[who] -= 1
-            self._placed += Counter()  # forgets those who hold nothing
 
     @contextmanager
     def turn(self, who: str) -> Iterator[None]:

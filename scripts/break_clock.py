@@ -82,7 +82,8 @@ def tell_jump(
 
     def slowly() -> Iterator[Message]:
         yield from messages[:half]
-        time.sleep(1)
+        while arrived(address, messages[0]) < sum(len(message.chunk.data) for message in messages[:half]):
+            time.sleep(0.1)
         jump(folder, to)
         with beside:
             time.sleep(1)
@@ -99,6 +100,14 @@ def tell_jump(
     took_s = time.monotonic() - begin
     last = list(publish(calibration, address, promote=True))[-1]
     print(f"clock: {to}: {seen} ({took_s:.1f} s); then: {last}; the expiring token: {expiring(address)}")
+
+
+def arrived(address: str, header: Message) -> int:
+    """Bytes of an upload that the server has."""
+    remote = Remote(address)
+    have = publishing._send(remote, iter([header]))  # type: ignore[list-item]
+    remote.close()
+    return sum(have.received_bytes.values())
 
 
 def expiring(address: str) -> str:

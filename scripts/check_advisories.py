@@ -90,7 +90,8 @@ def main() -> None:
         about = [(each, entry) for each in known for entry in concerns(each, name)]
         hits = sorted({each["id"] for each, entry in about if affects(entry, version)})
         found += len(hits)
-        print(f"{name} {version}: {', '.join(hits) or 'none'} of {len(about)} advisories")
+        looked_at = len({each["id"] for each, _ in about})
+        print(f"{name} {version}: {', '.join(hits) or 'none'} of {looked_at} advisories")
     print(f"{found} found; {len(known)} advisories were looked at, the newest changed {newest}")
     sys.exit(1 if found or not known else 0)
 

@@ -67,8 +67,9 @@ class Mutate:
     def _change(self, message: Any, field: FieldDescriptor) -> None:
         some, target = self._random, getattr(message, field.name)
         if is_map(field):
-            if not field.message_type.fields_by_name["value"].message_type:
-                target[some.choice(SIZES)] = self._number(some.choice([64, *target.values()]))
+            value = field.message_type.fields_by_name["value"]
+            if not value.message_type:
+                target[some.choice(SIZES)] = within(value, self._number(some.choice([64, *target.values()])))
         elif field.is_repeated:
             self._list(message, field, target)
         elif some.random() < 0.1:

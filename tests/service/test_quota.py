@@ -1,6 +1,7 @@
 """Several teams share one server: none of them can use it up, and none waits for another's crowd."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,8 +15,9 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.app import Server
 from tilewise.server.identity.caller import Caller, Role
 from tilewise.server.rpc.turns import Turns
-from tilewise.server.service import HardwareService
+from tilewise.server.service import AdvisorService, HardwareService
 from tilewise.server.settings import Settings
+from tilewise.v1.advice_pb2 import SweepResponse
 from tilewise.v1.hardware_service_pb2 import GetGpuResponse
 
 Serve = Callable[..., str]
@@ -158,3 +160,23 @@ def test_a_share_is_shared_by_a_tenant_and_otherwise_ones_own() -> None:
 def test_a_share_is_a_part_of_the_whole(share: float) -> None:
     with pytest.raises(InvalidInput, match="caller_share"):
         Settings(caller_share=share)
+
+
+def test_a_stream_that_its_caller_cancels_gives_its_place_back(
+    serve: Serve, servers: list[Server], callers: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def sweep(*_: object) -> Iterator[SweepResponse]:
+        while True:
+            yield SweepResponse()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(AdvisorService, "Sweep", sweep)
+    with grpc.insecure_channel(serve(tokens=callers({"token": "a"}), **HALF)) as channel:
+        ask = channel.unary_stream("/tilewise.v1.AdvisorService/Sweep")
+        for _ in range(PLACES):  # more than one caller may hold at a time
+            call = ask(b"", metadata=[("authorization", "Bearer a")], timeout=20)
+            next(call)
+            call.cancel()
+            end = time.monotonic() + 10
+            while servers[0].lanes.in_flight() and time.monotonic() < end:
+                time.sleep(0.01)

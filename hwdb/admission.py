@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tilewise.hwdb.calibration import Calibration, Measurements
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.errors import NotAvailable, TilewiseError
 from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.trial import tried
 
 FILES = re.compile(r"card\.json|measurements/([a-z0-9_]+\.csv|choices\.npz)|models/[a-z0-9_]+\.(json|npz)")
 CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "script", "stack", "gpu", "families", "held_out")
@@ -46,13 +48,28 @@ def check(calibration: Calibration, sku: Sku) -> list[Finding]:
         if not any(finding.code == "CARD_INCOMPLETE" for finding in found):
             for family in calibration.families():
                 found += _family(calibration, family, sku)
-    except (TilewiseError, KeyError, TypeError, ValueError, AttributeError) as error:
-        found = [Finding("BAD_SCHEMA", f"cannot be read: {error}")]
+            found += _answers(calibration, sku)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the files are at fault
+        found = [Finding("BAD_SCHEMA", f"cannot be read: {_why(error)}")]
     return sorted(found, key=lambda finding: not finding.error)
 
 
 def publishable(findings: list[Finding]) -> bool:
     return not any(finding.error for finding in findings)
+
+
+def _why(error: Exception) -> str:
+    """In a line that names no folder of the server's."""
+    if isinstance(error, OSError):
+        return f"{Path(str(error.filename)).name}: {(error.strerror or 'not readable').lower()}"
+    return error.message if isinstance(error, TilewiseError) else f"{type(error).__name__}: {error}"
+
+
+def _answers(calibration: Calibration, sku: Sku) -> Iterator[Finding]:
+    try:
+        tried(calibration, sku)
+    except NotAvailable as error:
+        yield Finding("CANNOT_ANSWER", error.message)
 
 
 def _missing(card: Mapping[str, Any]) -> list[str]:

@@ -26,10 +26,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput, NotFound
+from tilewise.hwdb.times import Trust
 
 SCHEMA = 1
 HELD_OUT = 5  # every fifth shape is never fitted
 NOT_SHAPE = ("sets",)  # key columns that vary how a shape was measured, not the shape
+ERROR_WORDS = ("family", "group")
+ERROR_NUMBERS = ("points", "refused", "mean_error", "p90_error", "bias", "interval_coverage")
+ERROR_MAX = 1e9
 UNHASHED = ("id", "content_sha256")  # card entries that state the hash itself
 
 Column = NDArray[Any]
@@ -77,6 +81,24 @@ class Calibration:
     @property
     def sku(self) -> str:
         return str(self.card["sku"])
+
+    @property
+    def trust(self) -> Trust:
+        """How far it is to be trusted: measured unless its card says otherwise. Raises InvalidInput (BAD_CALIBRATION)."""
+        stated = str(self.card.get("trust", "measured")).upper()
+        if stated not in Trust.__members__:
+            known = ", ".join(each.name.lower() for each in Trust)
+            raise InvalidInput(f"card.json: trust {stated.lower()[:40]!r}: {known}", reason="BAD_CALIBRATION")
+        return Trust[stated]
+
+    @property
+    def held_out_errors(self) -> Sequence[Mapping[str, Any]]:
+        """Errors on held-out points by family and group (calibration/fit.py). Raises InvalidInput (BAD_CALIBRATION)."""
+        rows = self.card.get("held_out")
+        if not isinstance(rows, list) or not all(map(_is_error, rows)):
+            message = f"card.json: held_out must list {', '.join((*ERROR_WORDS, *ERROR_NUMBERS))} a family and group"
+            raise InvalidInput(message, reason="BAD_CALIBRATION")
+        return rows
 
     @property
     def production(self) -> bool:
@@ -146,6 +168,14 @@ class Calibration:
                 content = canonical({key: value for key, value in self.card.items() if key not in UNHASHED})
             digest.update(name.encode() + b"\0" + hashlib.sha256(content).digest())
         return digest.hexdigest()
+
+
+def _is_error(row: Any) -> bool:
+    return (
+        isinstance(row, dict)
+        and all(isinstance(row.get(name), str) for name in ERROR_WORDS)
+        and all(isinstance(row.get(name), int | float) and abs(row[name]) < ERROR_MAX for name in ERROR_NUMBERS)
+    )
 
 
 def identify(folder: Path) -> Calibration:

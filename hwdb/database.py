@@ -90,7 +90,7 @@ class Database:
     def _newest_published(self, sku: str) -> str | None:
         """The packaged calibration that others' measurements made, which knows what ours leave out; None without one."""
         if sku not in self._published:
-            found = [id for id in Database.calibrations(self, sku) if self.trust(sku, id) is Trust.PUBLISHED]
+            found = [id for id in self._in_folder(sku) if self.trust(sku, id) is Trust.PUBLISHED]
             self._published[sku] = max(found, default=None)
         return self._published[sku]
 
@@ -111,19 +111,23 @@ class Database:
 
     def calibrations(self, sku: str) -> tuple[str, ...]:
         """Ids of a SKU's calibrations, oldest first by name; empty where there is none."""
+        return self._in_folder(sku)
+
+    def _in_folder(self, sku: str) -> tuple[str, ...]:
         folder = self.folder / "calibrations" / self.sku(sku).name
         return tuple(sorted(card.parent.name for card in folder.glob("*/card.json")))
 
     def active(self, sku: str) -> str | None:
         """Id of the calibration that answers for a SKU: the file `active` beside the calibrations; None without one.
 
-        Without such a file the newest of the highest trust: a published one is retired when a measured one arrives.
+        Without such a file the newest of the highest trust: a published one is retired when a measured one arrives. What a
+        server was given is not among them: it answers once it is published.
         """
         pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
         if pointer.is_file():
             return pointer.read_text(encoding="utf-8").strip()
-        return max(self.calibrations(sku), key=lambda id: (self.trust(sku, id), id), default=None)
+        return max(self._in_folder(sku), key=lambda id: (self.trust(sku, id), id), default=None)
 
     def trust(self, sku: str, id: str) -> Trust:
         """How far a calibration is to be trusted, by its card: measured unless it says otherwise."""
-        return Trust[str(self.calibration(sku, id).card.get("trust", "measured")).upper()]
+        return self.calibration(sku, id).trust

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
+from tilewise.hwdb.trial import tried
 
 if TYPE_CHECKING:
+    from tilewise.hwdb.gpu import Gpu
     from tilewise.hwdb.store.store import Store
 
 SHARED = ""  # the tenant whose calibrations everybody sees
@@ -25,6 +27,7 @@ class ServedDatabase(Database):
         self.store, self.tenant = store, tenant
         self._tenants = (tenant, SHARED) if tenant != SHARED else (SHARED,)
         self._version = (-2, "")
+        self._tried: set[str] = set()
         self._opened: OrderedDict[tuple[str, str], Calibration] = OrderedDict()
 
     @property
@@ -62,3 +65,16 @@ class ServedDatabase(Database):
         if id in self.store.ids(self._tenants, sku):
             return self.store.open(self._tenants, sku, id)
         return super()._open(sku, id)
+
+    def gpu(self, name: str, calibration: str = "") -> Gpu:
+        """As Database.gpu; an uploaded calibration is tried first. Raises NotAvailable (BAD_CALIBRATION) besides."""
+        gpu = super().gpu(name, calibration)
+        found = gpu.calibration
+        if (
+            isinstance(found, Calibration)
+            and found.sha256 not in self._tried
+            and found.id in self.store.ids(self._tenants, gpu.sku.name)
+        ):
+            tried(found, gpu.sku)
+            self._tried.add(found.sha256)
+        return gpu

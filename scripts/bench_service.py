@@ -38,10 +38,12 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
-def serving(*arguments: str) -> Iterator[tuple[int, int]]:
+def serving(*arguments: str, **environment: str) -> Iterator[tuple[int, int]]:
     """A `tilewise serve` in its own process: its process id and port."""
+    own = {**os.environ, **environment}
     run = [sys.executable, "-c", "from tilewise.client.cli import main; main()", "serve", "--address", "127.0.0.1:0"]
-    with subprocess.Popen([*run, "--log-format", "none", *arguments], stderr=subprocess.PIPE, text=True) as process:
+    command = [*run, "--log-format", "none", *arguments]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=own) as process:
         try:
             assert process.stderr is not None
             yield process.pid, int(process.stderr.readline().rpartition(":")[2])

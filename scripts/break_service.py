@@ -1,9 +1,10 @@
 """Breaks a server in the ways that servers break, and says what its clients saw.
 
-python scripts/break_service.py [kills] [full] [connections] [worker] [--times 100] [--store DIR|URL]
+python scripts/break_service.py [kills] [full] [connections] [worker] [clock] [--times 100] [--store DIR|URL]
 
 kills: kill -9 at a random point of an upload and publish, then look whether anything is half there or lost that was acknowledged.
 full: the store's disk takes no more. connections: 10,000 of them, open and silent. worker: one of two dies under load.
+clock: the server's clock jumps a day forward and a day back (libfaketime; Debian: apt-get install faketime).
 The database that goes and comes back, slow readers and callers that never send are in tests/service.
 """
 
@@ -29,6 +30,7 @@ from pathlib import Path
 
 import grpc.aio
 from bench_service import METHOD, question, serving
+from break_clock import clock
 from fuzz_service import memory_mib
 
 from tilewise.client.client import TilewiseClient
@@ -205,12 +207,13 @@ async def loaded(port: int, seconds: float) -> tuple[Counter[str], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("which", nargs="*", choices=["kills", "full", "connections", "worker", []])
+    parser.add_argument("which", nargs="*", choices=["kills", "full", "connections", "worker", "clock", []])
     parser.add_argument("--times", type=int, default=100)
     parser.add_argument("--store", default="")
     parsed = parser.parse_args()
     faults = {
         "worker": worker, "connections": connections, "full": full, "kills": lambda: kills(parsed.times, parsed.store),
+        "clock": lambda: clock(variant),
     }  # fmt: skip
     for name in parsed.which or faults:
         faults[name]()

@@ -59,7 +59,7 @@ class Server:
 
             observers.append(spans())
         answers = Answers(settings.cache_mib * MIB)
-        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers)
+        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers, settings.candidates)
         self._grpc = grpc.server(
             ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
             options=[

@@ -22,6 +22,7 @@ from tilewise.server.memory import memory
 from tilewise.server.operators import engine, walk
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops, palm_flops
 from tilewise.server.operators.experts import padding_notes
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
 from tilewise.server.operators.strides import stride_notes
@@ -134,7 +135,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
     moved = by_shape(table, table.bytes_read + table.bytes_written)
     walls = _walls(table, times, sums)
-    resident = np.broadcast_to(memory(arch, workload, emitted).total_bytes, table.shapes).astype(float)
+    resident = _rows(memory(arch, workload, emitted).total_bytes, table.shapes)
     rate = peak.flops_per_s * sums.time_s
     _check_utilisation(flops / rate, peak)
     return StepTable(
@@ -146,8 +147,13 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
         distance=np.fmax.reduce(times.distance.reshape(-1, table.shapes)),
         refusal=times.refusal.reshape(-1, table.shapes).max(axis=0), peak_memory_bytes=resident,
         fits=resident <= gpu.sku.memory_bytes,
-        parameters=np.broadcast_to(count(arch).total, table.shapes).astype(float), peak=peak, refusals=times.refusals,
+        parameters=_rows(count(arch).total, table.shapes), peak=peak, refusals=times.refusals,
     )  # fmt: skip
+
+
+def _rows(value: Number, shapes: int) -> Floats:
+    """One value a shape; more than the table has where shapes differ in what no operator sees, such as BERT's vocabulary."""
+    return np.array(np.broadcast_to(value, np.broadcast_shapes(np.shape(value), (shapes,))), float)
 
 
 TWINS = (Kind.GEMM, Kind.ATTENTION)

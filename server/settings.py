@@ -7,6 +7,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.limits import CANDIDATES_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -32,9 +33,13 @@ class Settings:
     metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
     workers: int = setting(1, "Processes that share the port; about one a core.", "N")
     threads: int = setting(4, "Threads of a process for short calls; half as many for long ones.", "N")
-    queue: int = setting(64, "Calls that may wait for a thread; more are told when to come again.", "N")
+    queue: int = setting(64, "Calls that may wait for their turn; more are told when to come again.", "N")
+    caller_share: float = setting(
+        0.5, "Largest part of threads and queue for one tenant, or caller without one; 1: all.", "PART"
+    )
     cache_mib: int = setting(32, "Memory of a process for answers given before; 0: none.", "MIB")
     message_mib: int = setting(16, "Largest request.", "MIB")
+    candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
     short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
     long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
     stall_s: float = setting(20.0, "Longest a stream may wait for its caller to send or to read.", "S")
@@ -53,12 +58,14 @@ class Settings:
             "threads",
             "queue",
             "message_mib",
+            "candidates",
             "short_limit_s",
             "long_limit_s",
             "stall_s",
             "poll_s",
         ):
             _require(getattr(self, name) > 0, name, f"{getattr(self, name)} must be above 0")
+        _require(0 < self.caller_share <= 1, "caller_share", f"{self.caller_share} must be above 0 and at most 1")
         _require(self.log_format in ("json", "text", "none"), "log_format", f"{self.log_format!r}: json, text or none")
         _require(bool(self.tls_cert) == bool(self.tls_key), "tls_key", "--tls-cert and --tls-key go together")
         _require(bool(self.tls_cert) or not self.tls_client_ca, "tls_client_ca", "--tls-client-ca needs --tls-cert")

@@ -35,7 +35,11 @@ def open_engine(where: str) -> Engine:
 
 def _postgresql(where: str) -> Engine:
     url = make_url(where).set(drivername="postgresql+psycopg")
-    options = {"connect_timeout": CONNECT_S, "options": f"-c statement_timeout={STATEMENT_MS}"}
+    options = {
+        "connect_timeout": CONNECT_S,
+        "options": f"-c statement_timeout={STATEMENT_MS}",
+        "client_encoding": "utf8",  # a database without an encoding of its own (SQL_ASCII) would answer bytes
+    }
     return create_engine(url, pool_pre_ping=True, pool_size=4, max_overflow=8, pool_timeout=5, connect_args=options)
 
 

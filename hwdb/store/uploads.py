@@ -164,6 +164,7 @@ class Upload:
                 raise bad_upload(f"the files are calibration {calibration.id[:80]}, not {self.id}")
             if card["content_sha256"] != self.sha256 or not self.id.endswith(self.sha256[:8]):
                 raise bad_upload(f"the card states a hash or an id that is not its files'; {self.sha256[:8]} is")
+            _ = calibration.trust, calibration.held_out_errors  # lists show them, so they must be sane
             if calibration.sku != self.sku:
                 raise bad_upload(f"the card says {calibration.sku[:80]}, not {self.sku}")
         for name, content in contents.items():

@@ -73,6 +73,7 @@ def each_possible(
     refuse: Callable[[int, TilewiseError], None] = ignore,
 ) -> None:
     """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
+    check_alive()  # where all are impossible, each is read by itself
     alone = len(rows) == 1  # a single shape has plain numbers
     try:
         use(subject.read({name: int(each[rows[0]]) if alone else each[rows] for name, each in changes.items()}), rows)

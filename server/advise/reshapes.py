@@ -6,7 +6,7 @@ Depth, width, heads, vocabulary and experts take the values nearby; the feed-for
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import islice, product
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tilewise.server.advise.asked import Changes, as_changes, each_possible
 from tilewise.server.advise.proposals import LINE, head_dims, heads_grain, nearby, paddings
 from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture, count
+from tilewise.server.limits import check_candidates, most_candidates
 
 HIDDEN_REACH = 0.1  # of hidden_size either way: together with DEPTH_REACH, depth to width moves by a quarter at most
 DEPTH_REACH = 0.1
@@ -26,10 +27,12 @@ Shape = dict[str, int]
 def candidates(subject: Subject, fields: Sequence[str], split: int, tolerance: float, most: int) -> Changes:
     """Shapes within `tolerance` of the model's parameters, as arrays; no more than `most`, the nearest first.
 
-    fields: sizes that may change; split: GPUs that share a layer. Empty where nothing can be moved.
+    fields: sizes that may change; split: GPUs that share a layer. Empty where nothing can be moved. Raises TooLarge where
+    the sizes nearby, all combined, are more than a request may have.
     """
     width = next((name for name in ("moe_intermediate_size", "intermediate_size") if name in fields), "")
-    shapes = list(_shapes(subject, set(fields), split))
+    shapes = list(islice(_shapes(subject, set(fields), split), most_candidates() + 1))
+    check_candidates(len(shapes), "neighbourhood.keep")
     if not width or len(shapes) < 2:
         return {}
     changes = as_changes(subject, shapes)

@@ -76,7 +76,7 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
 
 def need(keys: Mapping[str, Any], key: str) -> Size:
     """A size without which the model cannot be built."""
-    value: Size | None = keys[key]
+    value: Size | None = keys.get(key)  # a part may be of a family that lacks it
     if value is None:
         raise invalid(key, f"{key} is needed and not given")
     return value

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
@@ -80,9 +81,23 @@ def predicted(report: Report) -> Outcome:
     )  # fmt: skip
 
 
+def _check(message: SavedPrediction) -> None:
+    """Raises InvalidInput (OLD_BASELINE) for what no prediction says."""
+    time = message.step.prediction
+    if not 0 < time.time_low_s <= time.time_s <= time.time_high_s < inf:
+        text = (
+            f"a saved prediction says {time.time_s} s within {time.time_low_s} to {time.time_high_s} s: no time is so"
+        )
+        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions")
+    if time.trust not in _TRUST or any(layer.prediction.wall not in _WALL for layer in message.layers):
+        text = "a saved prediction lacks its trust, or a layer its wall"
+        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions")
+
+
 def saved(message: SavedPrediction) -> Outcome:
-    """What an earlier prediction said."""
+    """What an earlier prediction said. Raises InvalidInput (OLD_BASELINE)."""
     step, time = message.step, message.step.prediction
+    _check(message)
     values = {
         "time_s": time.time_s,
         "tokens_per_s": step.tokens_per_s,

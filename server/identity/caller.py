@@ -29,6 +29,11 @@ class Caller:
     role: Role
     tenant: str = SHARED
 
+    @property
+    def group(self) -> str:
+        """With whom a share of the server is shared: all of a tenant, or the caller alone where it has none."""
+        return f"tenant {self.tenant}" if self.tenant != SHARED else f"caller {self.name}"
+
 
 def authorise(caller: Caller, method: str) -> None:
     """method: such as "CalibrationService/PublishCalibration". Raises Forbidden (ROLE_MISSING)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import inf
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
@@ -10,6 +11,7 @@ from tilewise.server.advise.advice import Advice, Effect, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE
 from tilewise.server.advise.recommend import MOST_CANDIDATES, RESULTS, Neighbourhood, Progress, recommend
+from tilewise.server.limits import most_candidates
 from tilewise.server.messages import report as reports
 from tilewise.server.messages.enums import number, word
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
@@ -47,8 +49,8 @@ def asked_of(request: advice.RecommendRequest, database: Database) -> list[Asked
         message = f"{len(request.workloads)} workloads: 1 to {LARGEST_MIX} are needed"
         raise InvalidInput(message, reason="FIELD_REQUIRED", field="workloads")
     mix = [(workload_of(each.workload), each.weight or 1.0) for each in request.workloads]
-    if any(not weight > 0 for _, weight in mix):
-        raise InvalidInput("a weight must be above 0", reason="INVALID_WORKLOAD", field="workloads.weight")
+    if any(not 0 < weight < inf for _, weight in mix):
+        raise InvalidInput("a weight must be above 0 and finite", reason="INVALID_WORKLOAD", field="workloads.weight")
     return [Asked(gpu, workload, weight) for gpu in gpus_of(request.gpus, database) for workload, weight in mix]
 
 
@@ -66,7 +68,7 @@ def neighbourhood_of(message: advice.Neighbourhood) -> Neighbourhood:
         tensor_parallel=tuple(message.tensor_parallel),
         precisions=tuple(word(Precision, each, "neighbourhood.precisions") for each in message.precisions),
         memory_bytes=float(message.max_memory_bytes),
-        candidates=message.max_candidate_count or MOST_CANDIDATES,
+        candidates=message.max_candidate_count or min(MOST_CANDIDATES, most_candidates()),
     )
 
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Figure
 from tilewise.hwdb.sku import Peak as SkuPeak
-from tilewise.hwdb.times import Trust
 from tilewise.server.messages.enums import TRUSTS
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Peak
@@ -78,10 +77,10 @@ def calibration_message(calibration: Calibration, active: str | None) -> gpu_pb2
         sku=calibration.sku,
         id=calibration.id,
         state=gpu_pb2.CALIBRATION_STATE_ACTIVE if answers else gpu_pb2.CALIBRATION_STATE_RETIRED,
-        trust=TRUSTS[Trust[str(calibration.card.get("trust", "measured")).upper()]],
+        trust=TRUSTS[calibration.trust],
         production=calibration.production,
         content_sha256=calibration.card["content_sha256"],
-        held_out_errors=map(held_out_error, calibration.card["held_out"]),
+        held_out_errors=map(held_out_error, calibration.held_out_errors),
     )
 
 

@@ -81,7 +81,7 @@ def step(found: report.Step, calibration: str) -> report_pb2.Step:
         palm_flops=found.flops.get("palm", 0.0),
         executed_flops=found.executed_flops,
         traffic_bytes=found.memory_bytes,
-        busy_s=found.busy.time_s,
+        busy_s=found.busy.time_s if found.time else 0.0,
         issue_s=found.issue_s,
         kernel_count=found.launches,
         walls=walls(found.walls) if found.time else (),

@@ -71,7 +71,7 @@ def memory_messages(table: StepTable, gpu: Gpu, count: int) -> Iterator[Memory]:
 
 def step_rows(table: StepTable, workload: Workload, calibration: str, count: int) -> Iterator[Step]:
     numbers = {proto: column(getattr(table, name), count) for proto, name in FIGURES.items()}
-    rates = {proto: column(getattr(table, name), count) for proto, name in RATES.items()}
+    timed = {proto: column(getattr(table, name), count) for proto, name in TIMED.items()}
     refusals = column(table.refusal, count)
     walls_s = np.broadcast_to(table.walls_s, (len(table.walls_s), count)).T.tolist()
     peak, predictions = peak_message(table.peak), prediction_rows(table, calibration, count)
@@ -84,7 +84,7 @@ def step_rows(table: StepTable, workload: Workload, calibration: str, count: int
             walls=walls(walls_s[row]) if known else (),
             refusal=table.refusals[refusals[row]] if not known else "",
             **{name: values[row] for name, values in numbers.items()},
-            **({name: values[row] for name, values in rates.items()} if known else {}),
+            **({name: values[row] for name, values in timed.items()} if known else {}),
         )
 
 
@@ -107,13 +107,12 @@ def prediction_rows(table: StepTable, calibration: str, count: int) -> Iterator[
         )
 
 
-# fields of Step and the columns of StepTable that fill them; rates are unset where there is no time
+# fields of Step and the columns of StepTable that fill them; TIMED are unset where there is no time
 FIGURES = {
     "model_flops": "flops",
     "executed_flops": "executed_flops",
     "traffic_bytes": "memory_bytes",
-    "busy_s": "busy_s",
     "issue_s": "issue_s",
     "kernel_count": "launches",
 }
-RATES = {"tokens_per_s": "tokens_per_s", "mfu": "mfu", "hfu": "hfu", "mbu": "mbu"}
+TIMED = {"busy_s": "busy_s", "tokens_per_s": "tokens_per_s", "mfu": "mfu", "hfu": "hfu", "mbu": "mbu"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,8 +17,9 @@ from grpc_status import rpc_status
 
 from tilewise.hwdb.errors import InvalidInput, Overloaded, TilewiseError
 from tilewise.server.deadline import check_alive, waited_for
-from tilewise.server.identity.caller import authorise
+from tilewise.server.identity.caller import Caller, authorise
 from tilewise.server.identity.identify import Identify
+from tilewise.server.limits import limited_to
 from tilewise.server.rpc.answers import Answer, Answers
 from tilewise.server.rpc.call import REQUEST_ID, Call, Observer, begun
 from tilewise.server.rpc.lanes import Lane, Lanes
@@ -39,10 +40,12 @@ class Router(grpc.GenericRpcHandler):
 
     def __init__(
         self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, stalled: Stalled,
-        observers: Sequence[Observer],
+        observers: Sequence[Observer], candidates: int,
     ) -> None:  # fmt: skip
+        """candidates: shapes that one request may have predicted."""
         self._tenants, self._identify, self._lanes = tenants, identify, lanes
         self._answers, self._stalled, self.observers = answers, stalled, list(observers)
+        self._candidates = candidates
         self._methods = {method.path: method for method in methods()}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
@@ -100,17 +103,18 @@ class Router(grpc.GenericRpcHandler):
 
     def _answer(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> bytes:
         """The one answer of a call: remembered, or made."""
-        service = self._admitted(call)
-        if call.method.client_streams:
-            return serialized(service(self._requests(call, messages)))
-        raw = self._one(call, messages)
-        assert call.caller is not None
+        service, caller = self._admitted(call)
+        with lane.place(caller):
+            if call.method.client_streams:
+                return serialized(service(self._requests(call, messages)))
+            return self._remembered(call, lane, service, self._one(call, messages), caller)
+
+    def _remembered(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> bytes:
         remembered, revision = call.method.name in REMEMBERED, self._tenants.revision
-        key = (call.caller.tenant, revision, raw)
+        key = (caller.tenant, revision, raw)
         found = self._answers.get(key) if remembered else None
         if found is None:
-            with lane.work, waited_for(call.alive(lane.limit_s)):
-                check_alive()
+            with lane.turn(caller), self._limits(call, lane):
                 response = service(parsed(call.method, raw))
                 found = Answer(serialized(response), predicted(response))
             if remembered and revision == self._tenants.revision:
@@ -121,29 +125,33 @@ class Router(grpc.GenericRpcHandler):
         return found.content
 
     def _answers_of(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> Iterator[bytes]:
-        """The answers of a call that has many. Between two of them nothing is held but the thread."""
-        service = self._admitted(call)
-        requests: Any = self._requests(call, messages)
-        if not call.method.client_streams:
-            requests = parsed(call.method, self._one(call, messages))
-        responses, alive = iter(service(requests)), call.alive(lane.limit_s)
-        while True:
-            with nullcontext() if call.method.client_streams else lane.work, waited_for(alive):
-                check_alive()
-                response = next(responses, None)
-            if response is None:
-                return
-            content = serialized(response)
-            call.response_bytes += len(content)
-            call.predictions += predicted(response)
-            yield content
+        """The answers of a call that has many. Between two of them nothing is held but the place."""
+        service, caller = self._admitted(call)
+        with lane.place(caller):
+            responses = iter(service(parsed(call.method, self._one(call, messages))))
+            while True:
+                with lane.turn(caller), self._limits(call, lane):
+                    response = next(responses, None)
+                if response is None:
+                    return
+                content = serialized(response)
+                call.response_bytes += len(content)
+                call.predictions += predicted(response)
+                yield content
 
-    def _admitted(self, call: Call) -> Any:
-        """The service's method for a caller who may call it."""
+    @contextmanager
+    def _limits(self, call: Call, lane: Lane) -> Iterator[None]:
+        """Within it, work knows how much it may do, and whether anybody waits for it."""
+        with limited_to(self._candidates), waited_for(call.alive(lane.limit_s)):
+            check_alive()
+            yield
+
+    def _admitted(self, call: Call) -> tuple[Any, Caller]:
+        """The service's method for a caller who may call it, and the caller."""
         context = call.context
-        call.caller = self._identify(context.invocation_metadata(), context.auth_context)
-        authorise(call.caller, call.method.title)
-        return getattr(self._tenants.services(call.caller)[call.method.service], call.method.name)
+        call.caller = caller = self._identify(context.invocation_metadata(), context.auth_context)
+        authorise(caller, call.method.title)
+        return getattr(self._tenants.services(caller)[call.method.service], call.method.name), caller
 
     def _one(self, call: Call, messages: Iterator[bytes]) -> bytes:
         with self._stalled.waiting(call):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import MetaData
+from sqlalchemy.engine import make_url
 
 from tilewise.hwdb.calibration import Calibration, identify
 from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge, Unavailable
@@ -330,3 +331,22 @@ def test_an_upload_that_a_clock_made_look_old_is_begun_anew(
         upload.write("card.json", 1, b"x")
     assert caught.value.reason == "UPLOAD_RESTARTED"
     assert uploaded(replica, calibration).id == calibration.id
+
+
+def test_a_database_without_an_encoding_of_its_own_answers_words_all_the_same(make: Make, postgresql: str) -> None:
+    """initdb in the C locale, as in bare containers, makes SQL_ASCII databases."""
+    import psycopg
+
+    plain = f"plain_{hashlib.sha256(postgresql.encode()).hexdigest()[:8]}"
+    with psycopg.connect(postgresql, autocommit=True) as connection:
+        connection.execute(
+            f"CREATE DATABASE {plain} ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+        )
+    try:
+        store = Store(make_url(postgresql).set(database=plain).render_as_string(hide_password=False))
+        calibration = uploaded(store, make("a"))
+        assert store.ids(ALL, SKU) == (calibration.id,)
+        store.close()
+    finally:
+        with psycopg.connect(postgresql, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {plain} WITH (FORCE)")

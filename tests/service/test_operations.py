@@ -35,7 +35,7 @@ from tilewise.server.tracing import spans
 from tilewise.server.web import Web
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import calibration_service_pb2 as pb
-from tilewise.v1.advice_pb2 import SweepRequest, SweepResponse
+from tilewise.v1.advice_pb2 import Axis, SweepRequest, SweepResponse
 from tilewise.v1.advisor_service_pb2_grpc import AdvisorServiceStub
 from tilewise.v1.calibration_service_pb2_grpc import CalibrationServiceStub
 from tilewise.v1.hardware_service_pb2 import GetGpuRequest, GetGpuResponse
@@ -242,6 +242,15 @@ def test_too_many_candidates_are_refused_with_their_number() -> None:
     check_candidates(CANDIDATES_MAX)
     with pytest.raises(TooLarge, match="1,000,000,000 candidates; at most 1,000,000"):
         check_candidates(10**9, "ranges")
+
+
+def test_how_many_candidates_a_request_may_have_is_a_setting(serve: Serve, question: advisor.PredictRequest) -> None:
+    axis = Axis(field="vocab_size", values=range(64_000, 64_000 + 11 * 64, 64))
+    sweep = SweepRequest(model=question.model, workload=question.workload, gpus=[question.gpu], axes=[axis])
+    with TilewiseClient(serve(candidates=10)) as client, pytest.raises(TooLarge, match="11 candidates; at most 10"):
+        client.sweep(sweep)
+    with TilewiseClient(serve(candidates=11)) as client:
+        assert len(client.sweep(sweep).points) == 11
 
 
 class Gate:

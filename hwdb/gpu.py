@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
@@ -117,7 +117,8 @@ class Gpu:
         """Which published kernels a serving engine runs; none for "none"."""
         source = self.published or self.calibration
         models = {kind: source.model(family) for kind, family in FAMILIES.items()} if source is not None else {}
-        return kernels(engine, models, self.sku.name)
+        found = kernels(engine, models, self.sku.name)
+        return replace(found, calibration=self.published.id) if self.published is not None else found
 
     def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
         """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.

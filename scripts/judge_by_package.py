@@ -37,7 +37,8 @@ def judged(sku: str) -> Iterator[str]:
         codes = np.array([gpu.library(kind, name) for name in some.names])[some.software]
         times = gpu.predict(replace(some.table, library=codes), State.BURST)
         for name, group in _groups(family, some, codes > 0):
-            yield line(sku, family, name, times, some.measured_s, group)
+            if group.any():
+                yield line(sku, family, name, times, some.measured_s, group)
 
 
 def taken(rows: Rows, sku: str) -> np.ndarray:

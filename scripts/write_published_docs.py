@@ -1,9 +1,8 @@
 """Write the tables of docs/published.md from the packaged calibrations.
 
-    python scripts/write_published_docs.py [--truth FOLDER --blind CALIBRATION]
+    python scripts/write_published_docs.py [--truth FOLDER]
 
-CALIBRATION is a published calibration of the H100 (`tilewise calibrate import --from aiconfigurator --sku h100-sxm5-80gb`),
-which is not packaged; FOLDER holds tables that nothing was fitted to. scripts/measure_transfer.py writes the transfer table.
+FOLDER holds tables of the H100 that nothing was fitted to. scripts/measure_transfer.py writes the transfer table.
 """
 
 import tomllib
@@ -29,6 +28,7 @@ GOALS = {"gemm": (6, 9), "attention": (8, 12), "grouped_gemm": (12, 18)}
 NAMED = {"gemm": "GEMM", "attention": "attention", "grouped_gemm": "fused MoE layer"}
 H200 = "h200-sxm-141gb"
 OURS = Path(__file__).parents[1] / "tests" / "accuracy" / "measured" / H200
+OUR_TABLES = ("gemm.csv", "attention.csv", "memory.csv", "steps.csv")
 TABLES = ("gemm.csv", "attention.csv", "memory_and_pointwise.csv", "grouped_gemm.csv", "hf_transformers_eager.csv")
 LARGE = [(m, n, k) for m in (4096, 8192, 16384) for n in (4096, 8192, 16384) for k in (4096, 8192, 16384)]
 
@@ -103,12 +103,13 @@ def _copy(size: float) -> OperatorTable:
     )  # fmt: skip
 
 
-def blind(name: str, truth: Path, tables: Iterable[str], calibration: Calibration) -> Iterator[str]:
+def blind(name: str, truth: Path, tables: Iterable[str]) -> Iterator[str]:
     """Tables that nothing was fitted to, answered by our measured calibration, by the published one, and by the roofline."""
     yield "| table | group | points | measured: mean, covered, width | published: mean, covered, width | roofline: mean, covered, width |"
     yield "|---|---|--:|--:|--:|--:|"
     sku = Database.packaged().sku(name)
-    gpus = (Database.packaged().gpu(name), Gpu(sku, calibration), Gpu(sku))
+    (theirs,) = (one for one in published() if one.sku == name)
+    gpus = (Database.packaged().gpu(name), Gpu(sku, theirs), Gpu(sku))
     configs = {path.stem: path.read_text() for path in (truth / "configs").glob("*.json")}
     for table in tables:
         answers = [validate((truth / table).read_text(), table, gpu, configs.get).outcome for gpu in gpus]
@@ -139,14 +140,12 @@ def _cell(outcome: Outcome, group: str, rows: np.ndarray) -> str:
 
 @click.command()
 @click.option("--truth", type=click.Path(path_type=Path, exists=True))
-@click.option("--blind", "calibration", type=click.Path(path_type=Path, exists=True))
-def main(truth: Path | None, calibration: Path | None) -> None:
+def main(truth: Path | None) -> None:
     put("heldout", "\n".join(held_out()))
     put("ceilings", "\n".join(ceilings()))
-    (theirs,) = (one for one in published() if one.sku == H200)
-    put("blind-h200", "\n".join(blind(H200, OURS, ("gemm.csv", "attention.csv", "memory.csv", "steps.csv"), theirs)))
-    if truth and calibration:
-        put("blind", "\n".join(blind(H100, truth, TABLES, Calibration.open(calibration))))
+    put("blind-h200", "\n".join(blind(H200, OURS, OUR_TABLES)))
+    if truth:
+        put("blind", "\n".join(blind(H100, truth, TABLES)))
 
 
 if __name__ == "__main__":

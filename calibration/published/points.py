@@ -131,7 +131,8 @@ def collectives(rows: Rows) -> tuple[Column, Column, Column, Column]:
     ranks, size = rows.number("n_gpus"), rows.number("bytes")
     share = np.where(code == 0, 2.0, 1.0) * (ranks - 1) / np.maximum(ranks, 1)
     time_s = rows.number("time_us") * 1e-6
-    time_s = np.where(np.isnan(time_s), share * size / (1e9 * rows.number("busbw_gbps")), time_s)
+    with np.errstate(divide="ignore", invalid="ignore"):  # rows without a bandwidth state their time
+        time_s = np.where(np.isnan(time_s), share * size / (1e9 * rows.number("busbw_gbps")), time_s)
     library = np.array(
         [
             ("nccl" in word.lower() or "rccl" in word.lower()) and "custom" not in word

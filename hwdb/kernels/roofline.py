@@ -21,10 +21,11 @@ from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
-SPREADS = (  # by Kind; then attention's later phases, GEMMs of formats that need scale factors, operators without a name
+SPREADS = (  # by Kind; then attention's later phases, GEMMs of formats that need scales, plain copies, what has no name
     *("gemm", "grouped_gemm", "attention_forward", "memory", "collective"),
-    *("attention_backward", "attention_decode", "gemm_scaled", "unknown"),
+    *("attention_backward", "attention_decode", "gemm_scaled", "stream", "unknown"),
 )
+COPY = OP_CODES["copy"]
 SCALED = np.array([bool(precision >= Precision.FP8) for precision in Precision])
 Mask = NDArray[np.bool_]
 
@@ -162,6 +163,7 @@ def _spread(work: Work, quantised: Quantisation, trust: Ints) -> Floats:
     later_phase = (table.kind == Kind.ATTENTION) & (table.phase > 0)
     family = np.where(later_phase, len(Kind) - 1 + table.phase, table.kind)
     family = np.where((table.kind == Kind.GEMM) & SCALED[table.precision], SPREADS.index("gemm_scaled"), family)
+    family = np.where((table.kind == Kind.MEMORY) & (table.op == COPY), SPREADS.index("stream"), family)
     family = np.where(table.unknown, SPREADS.index("unknown"), family)
     factors = _spreads()[:, family]
     assumed = np.where(trust == Trust.DATASHEET, rules["datasheet_widening"], 1.0)

@@ -195,6 +195,8 @@ def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[
         return ()
     lacking = list(_lacking(arch, workload, known))
     lines = [f"engine {workload.engine}: the whole step is one CUDA graph; scheduling and sampling are left out"]
+    if known.calibration:
+        lines.append(f"kernels of {known.title} are those of the published calibration {known.calibration}")
     if lacking:
         lines.append(
             f"no kernel of {known.title} was published here for {', '.join(lacking)}: those are answered as without an engine"

@@ -38,6 +38,7 @@ class Kernels:
     products, experts, few: by the precision asked for (few: experts at few tokens)
     attention, latent: by phase and whether the cache is fp8 (latent: MLA)
     reduces: the `library` code of its all-reduce by the number of GPUs
+    calibration: the published one that knows them, where another answers for all else
     """
 
     engine: str = "none"
@@ -47,6 +48,7 @@ class Kernels:
     attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
     latent: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
     reduces: Mapping[int, int] = field(default_factory=dict)
+    calibration: str = ""
 
     def product(self, precision: Precision) -> int:
         """The `library` code of a GEMM, 0 where nobody's is known."""

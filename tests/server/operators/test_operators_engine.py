@@ -1,5 +1,6 @@
 """What a serving engine runs, and what its step rests on."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -187,8 +188,24 @@ def test_a_gpu_without_any_engine_answers_and_says_so() -> None:
 
 
 def test_latent_attention_answers_without_an_engines_kernel_and_says_so() -> None:
-    report = step(MLA, decode("sglang", precision="bf16"))
+    report = step(MLA, decode("sglang", precision="bf16"), "mi300x")
     assert any("latent attention" in note for note in report.notes)
+
+
+def test_latent_attention_runs_the_engines_own_kernel_where_it_was_published() -> None:
+    small = json.loads((ROOT / "tests" / "fixtures" / "configs" / "deepseek_like.json").read_text())
+    latent = read(json.dumps({**small, "kv_lora_rank": 512, "qk_rope_head_dim": 64}))  # DeepSeek's own
+    report = step(latent, decode("sglang", precision="bf16"))
+    assert not any("latent attention" in note for note in report.notes)
+    assert operators(report)["attention"].kernel.startswith("mla decode sglang")
+
+
+def test_a_measured_gpu_names_the_published_calibration_that_an_engines_kernels_rest_on() -> None:
+    report = step(LLAMA, decode("trtllm", precision="fp8"), "h200-sxm-141gb")
+    known = gpu("h200-sxm-141gb").published
+    assert known is not None and any(known.id in note for note in report.notes)
+    kernels = {operator.kind: operator.trust for operator in report.operators if "trtllm" in operator.kernel}
+    assert set(kernels) == {"gemm", "attention"} and set(kernels.values()) == {Trust.PUBLISHED}
 
 
 def test_a_published_latent_kernel_would_take_the_attention_row_with_its_rotation_and_cache() -> None:

@@ -158,7 +158,8 @@ def test_every_published_gpu_has_kernels_of_every_engine_for_the_formats_of_its_
 
 
 def test_a_measured_gpu_answers_by_its_own_models_and_says_whose_kernels_they_are_not() -> None:
-    report = step(QWEN, decode("vllm", precision="bf16", tensor_parallel=2), "h100-sxm5-80gb")
+    alone = replace(gpu("h100-sxm5-80gb"), published=None)
+    report = predict(alone, QWEN, decode("vllm", precision="bf16", tensor_parallel=2))
     found = operators(report)
     assert {"gate_up_proj", "down_proj"} <= found.keys() and "experts" not in found
     assert found["all_reduce"].kernel == "vllm 0.24.0; all_reduce"

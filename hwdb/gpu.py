@@ -12,7 +12,7 @@ import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.kernels.published import all_reduce
-from tilewise.hwdb.kernels.published.engines import Kernels, kernels
+from tilewise.hwdb.kernels.published.engines import Kernels, check_runs, kernels
 from tilewise.hwdb.kernels.published.software import code
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
@@ -114,7 +114,8 @@ class Gpu:
         return code(source.model(FAMILIES[kind]), software) if source is not None else 0
 
     def kernels(self, engine: str) -> Kernels:
-        """Which published kernels a serving engine runs; none for "none"."""
+        """Which published kernels a serving engine runs; none for "none". Raises NotAvailable (ENGINE_NOT_AVAILABLE)."""
+        check_runs(engine, self.sku)
         source = self.published or self.calibration
         models = {kind: source.model(family) for kind, family in FAMILIES.items()} if source is not None else {}
         found = kernels(engine, models, self.sku.name)

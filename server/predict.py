@@ -50,7 +50,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     """Predict one step of `arch` under `workload` on one GPU of `gpu`'s kind; `detailed`: with every operator.
 
     A row that no model answers makes the step's time None, with the reason. Raises InvalidInput (workload and
-    architecture do not fit together), NotAvailable (precision), and TilewiseError UTILIZATION_ABOVE_100 where a
+    architecture do not fit together), NotAvailable (precision, engine), and TilewiseError UTILIZATION_ABOVE_100 where a
     FLOP count or a peak must be wrong.
     """
     kernels = gpu.kernels(workload.engine)

@@ -10,9 +10,11 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
+from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Kind, Phase
 
 CACHES = {Phase.FORWARD: {False: "bf16/bf16", True: "fp8/fp8"}, Phase.DECODE: {False: "bf16/bf16", True: "bf16/fp8"}}
@@ -84,6 +86,15 @@ class Kernels:
     def selects(self, experts: Kernel) -> bool:
         """Whether the time of a fused layer holds the choice of its experts."""
         return any(word in experts.name for word in facts()[self.engine]["selects"])
+
+
+def check_runs(engine: str, sku: Sku) -> None:
+    """Raises NotAvailable (ENGINE_NOT_AVAILABLE) where an engine does not run on the GPUs of a vendor."""
+    if engine == "none" or sku.vendor in facts()[engine]["vendors"]:
+        return
+    those = ", ".join(name for name, about in facts().items() if sku.vendor in about["vendors"])
+    message = f"{facts()[engine]['title']} does not run on {sku.name}; engines that do: {those}"
+    raise NotAvailable(message, reason="ENGINE_NOT_AVAILABLE", field="workload.engine", gpu=sku.name)
 
 
 def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> Kernels:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput, TilewiseError
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.published.engines import NONE, Kernel, best, kernels
 from tilewise.hwdb.precision import NAMES
@@ -181,6 +181,11 @@ def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
             report = predict(gpu(), arch, asked)
             refused += [f"{path.stem}: {report.step.refusal}"] if report.step.refusal else []
     assert not refused
+
+
+def test_an_engine_that_does_not_run_on_a_gpu_is_refused_with_those_that_do() -> None:
+    with pytest.raises(NotAvailable, match="TensorRT-LLM does not run on mi300x; engines that do: vllm, sglang"):
+        predict(gpu("mi300x"), LLAMA, decode("trtllm", precision="bf16"))
 
 
 def test_a_gpu_without_any_engine_answers_and_says_so() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
 from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel, pairs
@@ -76,7 +74,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         for linear in inputs:
             project(e, plan, (linear,), heads.tokens, save_input=keep)
     for n in att.norms:
-        norm(e, plan, replace(n, heads=local(n.heads, plan.tp)), heads.tokens, style)
+        norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp))
 
 
 def outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:

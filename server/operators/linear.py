@@ -45,12 +45,13 @@ def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Numbe
 
 
 def norm(
-    e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, repeat: int = 1, saves: int = 1
-) -> None:
-    """A normalisation of `tokens` rows (repeat: identical ones; saves: how many keep an input of their own)."""
+    e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, heads: Number | None = None,
+    repeat: int = 1, saves: int = 1,
+) -> None:  # fmt: skip
+    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input)."""
     kind = style.norm_of(norm.kind, norm.weight)
     with e.scope(part="norm"):
-        rows = tokens * norm.heads
+        rows = tokens * (norm.heads if heads is None else heads)
         operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
 
 

@@ -19,6 +19,7 @@ from tilewise.calibration.seal import settle
 from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, held_out
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.kernels.machines import host_factor
 from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, latent, memory
 from tilewise.hwdb.kernels.published.residual import Points
 from tilewise.hwdb.sku import Sku
@@ -28,7 +29,6 @@ Load = Callable[[str], list[Rows]]
 LEARNED = {"gemm": (gemm, "gemm"), "attention": (attention, "attention"), "moe": (grouped_gemm, "grouped_gemm")}
 SIBLING = "h100-sxm5-80gb"  # measured by our own suite: what nobody published is carried over from it
 SIBLINGS = ("ampere", "hopper", "blackwell", "blackwell-ultra")  # generations between which that error was measured
-HOSTS = 1.35  # factor between hosts: two runs of our own on one differed by a third (docs/kernel-models.md)
 LAUNCHED = {"trust": "datasheet", "source": f"carried over from {SIBLING}"}
 POINTS_MIN = 60  # of a family, below which nothing is fitted
 
@@ -132,8 +132,8 @@ def _launch() -> dict[str, Any]:
 
 
 def _wider(seconds: Sequence[float]) -> list[float]:
-    low, value, high = seconds
-    return [float(f"{low / HOSTS:.3g}"), value, float(f"{high * HOSTS:.3g}")]
+    (low, value, high), factor = seconds, host_factor()
+    return [float(f"{low / factor:.3g}"), value, float(f"{high * factor:.3g}")]
 
 
 def judged(module: Any, family: str, model: Mapping[str, Any], apart: Points | None, sku: Sku) -> list[dict[str, Any]]:

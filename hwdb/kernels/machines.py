@@ -33,8 +33,9 @@ def between_hosts(calibration: Calibration) -> float:
 
 
 def pools(calibration: Calibration) -> bool:
-    """Whether points of several machines make up the calibration."""
-    return bool(calibration.card.get("others"))
+    """Whether kernels were timed on several cards; a run of collectives alone, on several ranks, brings no kernel."""
+    mine = calibration.card.get("gpu", {}).get("serial")
+    return any(run["ranks"] == 1 and run["gpu"]["serial"] != mine for run in calibration.card.get("others", ()))
 
 
 def host_factor() -> float:

@@ -55,7 +55,7 @@ class MadeUp:
             "kernel": np.full(count, "nvjet_sm90_tst_128x128_64x6_2x1_v_bz_TNT"),
         }
 
-    card: ClassVar[dict[str, Any]] = {"others": [{}]}  # several cards: nothing is added for the next one
+    card: ClassVar[dict[str, Any]] = {"others": [{"ranks": 1, "gpu": {"serial": "b"}}]}  # two cards: none is alone
 
     def families(self) -> tuple[str, ...]:
         return ("gemm",)

@@ -81,13 +81,10 @@ def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
 
 
 def _mla(rows: Rows) -> tuple[Column, dict[str, Column]]:
-    software, columns = _attention(replace(rows, columns={**rows.columns, **_as_attention(rows)}))
-    return np.char.add(latent.NAME, software), columns | {"head_dim_v": _as_attention(rows)["head_dim_v"]}
-
-
-def _as_attention(rows: Rows) -> dict[str, Column]:
-    found = latent.columns(rows.number("num_heads"), rows.text("phase") == "decode")
-    return {"q_heads": found.pop("heads"), **found}
+    sizes = latent.columns(rows.number("num_heads"), rows.text("phase") == "decode")
+    named = {**sizes, "q_heads": sizes["heads"]}
+    software, columns = _attention(replace(rows, columns={**rows.columns, **named}))
+    return np.char.add(latent.NAME, software), columns | {"head_dim_v": sizes["head_dim_v"]}
 
 
 def _moe(rows: Rows) -> tuple[Column, dict[str, Column]]:

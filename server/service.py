@@ -17,11 +17,10 @@ from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.server import batch
-from tilewise.server.architecture import read_with
-from tilewise.server.diagnosis import diagnose
+from tilewise.server.advise.asked import Asked
 from tilewise.server.messages import gpu as messages
-from tilewise.server.messages.question import text_of, workload_of
-from tilewise.server.messages.report import report_message
+from tilewise.server.messages.question import subject_of, workload_of
+from tilewise.server.messages.report import diagnosis, report_message
 from tilewise.server.predict import predict
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
@@ -91,19 +90,15 @@ class AdvisorService:
         required(request.gpu, "gpu")
         if request.detail <= advisor.DETAIL_STEP and not request.diagnose:
             return batch.steps([request], self._database)[0]
-        gpu = self._database.gpu(request.gpu, request.calibration)
-        workload = workload_of(request.workload)
-        text, sizes = text_of(request.model), dict(request.model.overrides)
-        report = predict(
-            gpu,
-            read_with(text, sizes, request.model.name),
-            workload,
-            detailed=request.detail >= advisor.DETAIL_OPERATORS,
-        )
-        found = (
-            diagnose(gpu, report, lambda changed: read_with(text, {**sizes, **changed})) if request.diagnose else None
-        )
-        return report_message(report, gpu, self._database.version, found)
+        gpu, subject = self._database.gpu(request.gpu, request.calibration), subject_of(request.model)
+        workload, detailed = workload_of(request.workload), request.detail >= advisor.DETAIL_OPERATORS
+        report = predict(gpu, subject.architecture, workload, detailed=detailed)
+        answer = report_message(report, gpu, self._database.version)
+        if request.diagnose:
+            from tilewise.server.advise.recommend import remedies
+
+            answer.diagnosis.CopyFrom(diagnosis(gpu, report, remedies(subject, Asked(gpu, workload))))
+        return answer
 
     def BatchPredict(self, request: advisor.BatchPredictRequest) -> advisor.BatchPredictResponse:
         if len(request.requests) > LARGEST_BATCH:

@@ -9,8 +9,8 @@ from tilewise.hwdb.launch import MODES
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.weigh import Scales
-from tilewise.server.diagnosis import BATCHES
 
+BATCHES = (2, 4, 8)
 SAME_FORMAT = {"fp32": ("tf32", "bf16"), "tf32": ("bf16",), "fp64": ("fp32", "tf32", "bf16")}  # onto tensor cores
 
 

@@ -31,15 +31,20 @@ UNKNOWN = "what the format does to accuracy is not predicted"
 
 
 def precisions(scales: Scales, allowed: Sequence[str], notes: list[str]) -> Iterator[Recommendation]:
-    """Every narrower format that all GPUs have and whose kernels are known; what is not known is added to `notes`."""
+    """`narrowed`, each with what it does to which products and from which size on; what is not known is added to `notes`."""
     subject, asked, before = scales.subject, scales.asked, scales.before[0]
-    for name in formats(asked, allowed):
-        found = scales.weigh(Kind.PRECISION, workload={"precision": name})
+    for name, found in narrowed(scales, allowed):
         if found is None:
             notes.append(f"{name}: {reason(subject, asked, name)}")
             continue
         classes, size = told(before, found.effects[0].after), crossing(subject, asked[0], name)
         yield replace(found, message=f"{classes}; {size}; {few_rows(before)}{STAYS}; {UNKNOWN}")
+
+
+def narrowed(scales: Scales, allowed: Sequence[str] = ()) -> Iterator[tuple[str, Recommendation | None]]:
+    """Every narrower format, weighed; None where a GPU lacks it, its kernels are not known, or it does not fit."""
+    for name in formats(scales.asked, allowed):
+        yield name, scales.weigh(Kind.PRECISION, workload={"precision": name})
 
 
 def formats(asked: Sequence[Asked], allowed: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE, best_edits
 from tilewise.server.advise.execution import executions
 from tilewise.server.advise.notes import notes
-from tilewise.server.advise.precision import precisions
+from tilewise.server.advise.precision import narrowed, precisions
 from tilewise.server.advise.reshapes import candidates
 from tilewise.server.advise.search import front
 from tilewise.server.advise.subject import FIELDS, Subject
@@ -107,6 +107,17 @@ def recommend(
         notes=tuple(told),
         candidates=looked_at,
     )
+
+
+def remedies(subject: Subject, asked: Asked) -> tuple[Recommendation, ...]:
+    """What is advised on one step without another shape, the largest gain first; nothing for a step without a time."""
+    scales = Scales(subject, [asked])
+    if scales.before[0].step.time is None:
+        return ()
+    edits = best_edits(subject, scales.asked, Neighbourhood().fields(subject), TOLERANCE, most=2)
+    formats = [found for _, found in narrowed(scales) if found is not None]
+    found = [*executions(scales), *_weighed(scales, Kind.FREE_WIN, edits), *formats]
+    return tuple(sorted(ranked(found, RESULTS), key=lambda each: each.score))
 
 
 def _weighed(scales: Scales, kind: Kind, shapes: Sequence[dict[str, int]]) -> list[Recommendation]:

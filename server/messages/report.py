@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server import report
-from tilewise.server.diagnosis import Diagnosis, Remedy
+from tilewise.server.advise.advice import Recommendation
+from tilewise.server.advise.words import one
+from tilewise.server.diagnosis import signs
 from tilewise.server.losses import CAUSES
 from tilewise.server.memory import MemoryReport
 from tilewise.server.messages.enums import TRUSTS, WALLS, number
@@ -19,10 +22,8 @@ from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
 
 
-def report_message(
-    found: report.Report, gpu: Gpu, version: str, diagnosed: Diagnosis | None = None
-) -> advisor_service_pb2.PredictResponse:
-    """The whole report; operators and the diagnosis too where there are any."""
+def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
+    """The whole report; operators too where there are any."""
     calibration = found.calibration
     return advisor_service_pb2.PredictResponse(
         architecture=summary(found),
@@ -34,7 +35,6 @@ def report_message(
         memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
         summary=found.headline,
         database_version=version,
-        diagnosis=diagnosis(diagnosed, calibration) if diagnosed else None,
     )
 
 
@@ -107,23 +107,33 @@ def losses(seconds: tuple[float, ...], whole: float) -> list[report_pb2.Loss]:
     ]
 
 
-def diagnosis(found: Diagnosis, calibration: str) -> report_pb2.Diagnosis:
-    remedies = [remedy(each, calibration) for each in found.remedies]
-    return report_pb2.Diagnosis(regime=found.regime, signs=found.signs, remedies=remedies)
+def diagnosis(gpu: Gpu, found: report.Report, advised: Sequence[Recommendation]) -> report_pb2.Diagnosis:
+    """Signs of the step's regime, and advice on it."""
+    remedies = [remedy(each, found.calibration) for each in advised]
+    return report_pb2.Diagnosis(regime=found.step.regime, signs=signs(gpu, found), remedies=remedies)
 
 
-def remedy(found: Remedy, calibration: str) -> report_pb2.Remedy:
-    after = found.step
+def remedy(found: Recommendation, calibration: str) -> report_pb2.Remedy:
+    """Advice on one workload; a gain is in tokens, so the reciprocal of a ratio of times."""
+    (effect,) = found.effects
+    after = effect.after.step
     return report_pb2.Remedy(
-        kind=found.kind,
-        change=found.change,
+        kind=_remedy_kind(found),
+        change=one(found),
         prediction=prediction(after.time, after.trust, after.wall, after.distance, calibration),
         tokens_per_s=after.tokens_per_s,
-        gain=found.gain,
-        gain_low=found.gain_low,
-        gain_high=found.gain_high,
-        memory_bytes=found.memory_bytes,
+        gain=1 / effect.time_ratio - 1,
+        gain_low=1 / effect.high - 1,
+        gain_high=1 / effect.low - 1,
+        memory_bytes=int(effect.after.memory.total_bytes),
     )
+
+
+def _remedy_kind(found: Recommendation) -> str:
+    field, _, value = found.changes[0]
+    kinds = {"batch": "batch", "precision": "precision", "recompute": "recompute", "tensor_parallel": "parallelism",
+             "mode": {"compiled": "compile"}.get(value, value)}  # fmt: skip
+    return kinds.get(field, found.kind)
 
 
 def walls(seconds: tuple[float, ...], whole: float = 0.0) -> list[WallShare]:

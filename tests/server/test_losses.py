@@ -1,7 +1,7 @@
 """Where the time of a step goes, and what would help."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,8 @@ from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind
 from tilewise.hwdb.times import Wall
 from tilewise.server.architecture import Architecture, read_with
-from tilewise.server.diagnosis import Diagnosis, Remedy, diagnose
 from tilewise.server.losses import CAUSES
 from tilewise.server.predict import predict
-from tilewise.server.report import Report
 from tilewise.server.workload import Workload
 
 SMALL = json.dumps({"model_type": "llama", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4,
@@ -75,55 +73,6 @@ def test_a_small_model_loses_its_time_to_launches(h100: Gpu) -> None:
     report = predict(h100, small({"hidden_size": 256}), Workload(phase="decode", batch=1, context=128))
     assert cause(report.step.losses, "launch") > 0.5 * sum(report.step.losses)
     assert report.step.walls[Wall.LAUNCH] > 0.5 * sum(report.step.walls)
-
-
-def diagnosed(gpu: Gpu, workload: Workload, sizes: Mapping[str, int] | None = None) -> tuple[Report, Diagnosis]:
-    sizes = sizes or {"vocab_size": 50304}
-    report = predict(gpu, small(sizes), workload, detailed=False)
-    return report, diagnose(gpu, report, lambda changed: small({**sizes, **changed}))
-
-
-def named(found: Diagnosis, kind: str) -> Remedy:
-    return next(remedy for remedy in found.remedies if remedy.kind == kind)
-
-
-def test_a_remedy_is_what_the_changed_question_would_have_answered(h100: Gpu) -> None:
-    report, found = diagnosed(h100, TRAIN, {"vocab_size": 50257})
-    assert report.step.tokens_per_s is not None
-    padded = predict(h100, small(), TRAIN).step
-    remedy = named(found, "alignment")
-    assert remedy.change == "vocab_size 50257 -> 50304" and remedy.step.time == padded.time
-    assert padded.tokens_per_s is not None
-    assert remedy.gain == pytest.approx(padded.tokens_per_s / report.step.tokens_per_s - 1)
-    assert remedy.gain_low < remedy.gain < remedy.gain_high
-
-
-def test_remedies_come_by_gain_and_only_where_they_apply(h100: Gpu) -> None:
-    _, found = diagnosed(h100, TRAIN)
-    gains = [remedy.gain for remedy in found.remedies]
-    assert gains == sorted(gains, reverse=True)
-    assert {remedy.kind for remedy in found.remedies} == {"compile", "graph", "batch", "precision"}
-    _, graph = diagnosed(h100, Workload(phase="decode", batch=1, context=512, mode="graph", precision="fp8"))
-    assert [remedy.kind for remedy in graph.remedies] == ["batch"]
-
-
-def test_a_gpu_without_fp8_is_not_advised_to_use_it() -> None:
-    _, found = diagnosed(Database.packaged().gpu("a100-sxm-80gb"), TRAIN)
-    assert "precision" not in {remedy.kind for remedy in found.remedies}
-
-
-def test_no_remedy_needs_more_memory_than_the_gpu_has(h100: Gpu, llama: Callable[..., Architecture]) -> None:
-    arch = llama(num_hidden_layers=28)
-    report = predict(h100, arch, Workload(phase="train", batch=1, sequence=4096, recompute="full"), detailed=False)
-    assert report.fits
-    found = diagnose(h100, report, lambda sizes: arch)
-    assert found.remedies and all(remedy.memory_bytes <= h100.sku.hbm_bytes for remedy in found.remedies)
-
-
-def test_signs_hold_the_figures_of_the_step(h100: Gpu) -> None:
-    report, found = diagnosed(h100, Workload(phase="decode", batch=1, context=128), {"hidden_size": 256})
-    assert found.regime == report.step.regime == "overhead"
-    assert f"{report.step.launches:.0f} kernels" in found.signs[0]
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tilewise.client.render.data import word
+from tilewise.server.intervals import independent
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Trust
@@ -68,7 +69,7 @@ def _entry(batch: int, gpu: gpu_pb2.Gpu, precision: str, result: advisor.Predict
 
 
 def order(found: Sequence[Entry]) -> list[Entry]:
-    """The best precision of every GPU, fastest first; places are shared where 90 % intervals overlap the fastest of a place."""
+    """The best precision of every GPU, fastest first; those share a place that may be as fast as the fastest of it."""
     best: dict[str, Entry] = {}
     for entry in found:
         if entry.tokens_per_s and (entry.gpu not in best or _better(entry, best[entry.gpu])):
@@ -77,7 +78,7 @@ def order(found: Sequence[Entry]) -> list[Entry]:
     placed: list[Entry] = []
     head = None
     for index, entry in enumerate(ranked, 1):
-        if head is None or entry.high < head.low or entry.fits != head.fits:
+        if head is None or _slower(entry, head) or entry.fits != head.fits:
             head, place = entry, index
         placed.append(_placed(entry, place))
     return placed
@@ -87,16 +88,21 @@ def _better(one: Entry, other: Entry) -> bool:
     return (one.fits, one.tokens_per_s) > (other.fits, other.tokens_per_s)
 
 
+def _slower(entry: Entry, other: Entry) -> bool:
+    """Whether the whole 90 % interval of the ratio says so; two GPUs have no measurement in common."""
+    return independent(*((each.low, each.tokens_per_s, each.high) for each in (other, entry)))[2] < 1
+
+
 def _placed(entry: Entry, place: int) -> Entry:
     return replace(entry, place=place)
 
 
 def swaps(before: Sequence[Entry], after: Sequence[Entry]) -> list[tuple[str, str]]:
-    """Pairs (was faster, is faster now) whose intervals do not overlap in either ranking: a change that is known."""
+    """Pairs (was faster, is faster now) of which both are known."""
     old, new = ({entry.gpu: entry for entry in ranking} for ranking in (before, after))
     return [
         (a, b)
         for a in old
         for b in old
-        if a in new and b in new and old[a].low > old[b].high and new[b].low > new[a].high
+        if a in new and b in new and _slower(old[b], old[a]) and _slower(new[a], new[b])
     ]

@@ -1,20 +1,15 @@
-"""OperatorTable + Gpu -> what a step costs: step, layers, operators, memory.
-
-Intervals: the operators of a step share the calibration's bias and each has noise of its own. With h_i the half-width
-of row i (repeats counted in full: they err together), the step's is sqrt(SHARED (sum h_i)^2 + (1 - SHARED) sum h_i^2).
-"""
+"""OperatorTable + Gpu -> what a step costs: step, layers, operators, memory."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Ints, Kind, Layout, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, Wall
 from tilewise.server.architecture.counting import count
 from tilewise.server.architecture.model import Architecture
@@ -27,23 +22,9 @@ from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.sharding import notes
 from tilewise.server.operators.strides import stride_notes
 from tilewise.server.report import Energy, Interval, Layer, Report, Step, StepTable, TableReport
-from tilewise.server.summary import SHARED, headline, layers, operators, regime
+from tilewise.server.steptime import Sums, launches, step_sums
+from tilewise.server.summary import headline, layers, operators, regime
 from tilewise.server.workload import Workload
-
-
-@dataclass(frozen=True, slots=True)
-class Sums:
-    """Totals of a table, one entry a candidate shape."""
-
-    busy_s: Floats
-    busy_low_s: Floats
-    busy_high_s: Floats
-    launches: Floats
-    gap_s: Floats
-    issue_s: Floats
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
 
 
 def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
@@ -57,8 +38,8 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     emitted = walk(arch, workload, kernels)
     table, times, beyond = answered(gpu, emitted.table(), workload.clock)
     peak = gpu.peak(kernels.multiplies(workload.format))
-    launched = launches(table, times, gpu)
-    sums = _sums(gpu, workload, table, times, launched)
+    launched = launches(table, gpu)
+    sums = step_sums(gpu, workload.mode, table, times, launched)
     parameters = count(arch)
     resident = memory(arch, workload, emitted)
     parts = layers(gpu, table, times, launched, peak, _idle(sums))
@@ -111,8 +92,8 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
     times = gpu.predict(table, workload.clock)
-    peak, launched = gpu.peak(workload.format), launches(table, times, gpu)
-    sums = _sums(gpu, workload, table, times, launched)
+    peak, launched = gpu.peak(workload.format), launches(table, gpu)
+    sums = step_sums(gpu, workload.mode, table, times, launched)
     parts = layers(gpu, table, times, launched, peak, _idle(sums))
     return TableReport(
         gpu=gpu.sku.name,
@@ -131,7 +112,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> StepTable:
     emitted = walk(arch, workload, kernels)
     table, times, _ = answered(gpu, emitted.table(), workload.clock)
     peak = gpu.peak(kernels.multiplies(workload.format))
-    sums = _sums(gpu, workload, table, times, launches(table, times, gpu))
+    sums = step_sums(gpu, workload.mode, table, times, launches(table, gpu))
     flops, executed = causal_flops(table), by_shape(table, table.executed_flops)
     moved = by_shape(table, table.bytes_read + table.bytes_written)
     walls = _walls(table, times, sums)
@@ -158,55 +139,6 @@ def _rows(value: Number, shapes: int) -> Floats:
 
 TWINS = (Kind.GEMM, Kind.ATTENTION)
 NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
-# cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
-TWO_WAVES = 2
-
-
-def launches(table: OperatorTable, times: Times, gpu: Gpu) -> Floats:
-    """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,).
-
-    The tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for gradients, 384 wide for a few
-    rows; a predicted kernel would be right less often. Operands off 16 bytes get other kernels, without a counter.
-    """
-    if gpu.sku.vendor.lower() != "nvidia":
-        return table.kernels
-    gemm = table.kind == Kind.GEMM
-    aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
-    tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
-    tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
-    launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count))
-    return launched
-
-
-def _sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
-    busy = by_shape(table, times.time_s)
-    low = busy - _spread(table, times.time_s - times.low_s)
-    high = busy + _spread(table, times.high_s - times.time_s)
-    cost, number = gpu.launch(workload.mode), by_shape(table, launched)
-    drained = by_shape(table, np.where(_before_sync(table), launched, 0.0))
-    gap = number * cost.gap_s + drained * cost.issue_s
-    return Sums(
-        busy_s=busy, busy_low_s=low, busy_high_s=high, launches=number, gap_s=gap, issue_s=number * cost.issue_s,
-        time_s=np.maximum(busy + gap, number * cost.issue_s),
-        low_s=np.maximum(low + number * cost.gap_low_s + drained * cost.issue_low_s, number * cost.issue_low_s),
-        high_s=np.maximum(high + number * cost.gap_high_s + drained * cost.issue_high_s, number * cost.issue_high_s),
-    )  # fmt: skip
-
-
-def _before_sync(table: OperatorTable) -> NDArray[np.bool_]:
-    """Rows of what eager transformers does before it asks the GPU whether the batch is packed.
-
-    The answer makes the host wait until the GPU is idle, so that many kernels of each step are issued with none queued.
-    """
-    first = [code for code, label in enumerate(table.labels) if label.layer == "positions"]
-    return np.isin(table.label, first) if first else np.zeros(len(table), bool)
-
-
-def _spread(table: OperatorTable, half: Floats) -> Floats:
-    """Half-width of the sum of the rows; see the module."""
-    total = by_shape(table, half)
-    squares = by_shape(table, table.count * half**2)
-    return np.sqrt(SHARED * total**2 + (1 - SHARED) * squares)
 
 
 def _trust(table: OperatorTable, times: Times) -> Ints:

@@ -30,8 +30,9 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import COLUMNS, PLACE, Floats, Ints, Kind, Layout, OperatorTable, mixed
 from tilewise.hwdb.times import Times
-from tilewise.server.predict import launches
-from tilewise.server.report import Report
+from tilewise.server.intervals import Bounds, independent
+from tilewise.server.report import Interval, Report
+from tilewise.server.steptime import launches, step_sums
 
 SIZES = {
     Kind.GEMM: ("m", "n", "k", "groups"),
@@ -75,31 +76,24 @@ class Errors:
 
 def errors_of(gpu: Gpu, table: OperatorTable, times: Times, mode: str) -> Errors:
     """The errors of the steps of a table, one a shape; `times` as gpu.predict has them, none refused."""
-    cost, kernels = gpu.launch(mode), table.count * launches(table, times, gpu)
-    seconds = table.count * times.time_s
-    busy, number = (np.bincount(table.shape, each, table.shapes) for each in (seconds, kernels))
-    usual, low, high = (
-        np.maximum(busy + number * gap, number * issue)
-        for gap, issue in (
-            (cost.gap_s, cost.issue_s), (cost.gap_low_s, cost.issue_low_s), (cost.gap_high_s, cost.issue_high_s)
-        )
-    )  # fmt: skip
-    waits = number * cost.issue_s >= usual
+    launched = launches(table, gpu)
+    sums, seconds = step_sums(gpu, mode, table, times, launched), table.count * times.time_s
+    waits = sums.issue_s >= sums.time_s
     alike, octaves, state = _likeness(table, times)
     return Errors(
         step=table.shape,
         key=_mixed([getattr(table, name) for name in COLUMNS if name not in PLACE]),
         group=_mixed(_group_columns(table, times)),
         seconds=seconds,
-        share=np.where(waits, 0, 1 / usual)[table.shape] * seconds,
+        share=np.where(waits, 0, 1 / sums.time_s)[table.shape] * seconds,
         half=0.5 * np.log(times.high_s / times.low_s),
-        kernels=kernels,
+        kernels=table.count * launched,
         place=_place(table),
         alike=alike,
         octaves=octaves,
         state=state,
-        longer=np.log(high / usual),
-        shorter=np.log(usual / low),
+        longer=np.log(sums.launch_high_s / sums.time_s),
+        shorter=np.log(sums.time_s / sums.launch_low_s),
     )
 
 
@@ -115,11 +109,37 @@ def half_widths(base: Errors, heads: Errors) -> tuple[Floats, Floats]:
     return below, above
 
 
-def ratio_of(gpu: Gpu, base: Report, head: Report) -> tuple[float, float, float]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """A step with its time, and the operators it was summed from; predicted now, or saved. calibration: "" of a datasheet"""
+
+    calibration: str
+    mode: str
+    time: Interval
+    table: OperatorTable
+    times: Times
+
+    @classmethod
+    def of(cls, report: Report) -> Timed:
+        assert report.step.time is not None
+        return cls(
+            calibration=report.calibration, mode=report.workload.mode, time=report.step.time, table=report.table,
+            times=report.times,
+        )  # fmt: skip
+
+
+def ratio_of(gpu: Gpu, base: Report, head: Report) -> Bounds:
     """(low, ratio, high) of head's time over base's on one GPU; both must have a time."""
-    assert base.step.time is not None and head.step.time is not None
-    ratio = head.step.time.time_s / base.step.time.time_s
-    below, above = half_widths(*(errors_of(gpu, each.table, each.times, each.workload.mode) for each in (base, head)))
+    return ratio_between(gpu, Timed.of(base), Timed.of(head))
+
+
+def ratio_between(gpu: Gpu, base: Timed, head: Timed) -> Bounds:
+    """As `ratio_of`; two calibrations have no measurement in common, so that nothing cancels."""
+    one, two = ((each.time.low_s, each.time.time_s, each.time.high_s) for each in (base, head))
+    if base.calibration != head.calibration:
+        return independent(one, two)
+    below, above = half_widths(*(errors_of(gpu, each.table, each.times, each.mode) for each in (base, head)))
+    ratio = two[1] / one[1]
     return ratio * float(np.exp(-below[0])), ratio, ratio * float(np.exp(above[0]))
 
 

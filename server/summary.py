@@ -10,6 +10,7 @@ from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.model import Architecture
+from tilewise.server.intervals import bounds
 from tilewise.server.losses import losses
 from tilewise.server.memory import MemoryReport
 from tilewise.server.report import Interval, Layer, Operator, Step
@@ -22,7 +23,6 @@ REGIMES = {
     Wall.LAUNCH: "overhead",
     Wall.COMMUNICATION: "communication",
 }
-SHARED = 0.5  # variance that operators of one calibration have in common; assumed, not measured (server/predict.py)
 
 
 def regime(walls: tuple[float, ...]) -> str:
@@ -39,8 +39,8 @@ class Groups:
     def __init__(self, table: OperatorTable, times: Times, launched: Floats, group: np.ndarray, size: int) -> None:
         self.group, self.size, self.count = group, size, table.count
         self.time = self.sum(times.time_s)
-        self.low = self.time - self.spread(times.time_s - times.low_s)
-        self.high = self.time + self.spread(times.high_s - times.time_s)
+        below, above = bounds(group, size, table.count, times)
+        self.low, self.high = self.time - below, self.time + above
         self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
         self.multiplies = np.bincount(group, table.kind <= _ATTENTION, size) > 0
         self.moved = self.sum(table.bytes_read + table.bytes_written)
@@ -57,10 +57,6 @@ class Groups:
     def sum(self, values: Floats) -> Floats:
         sums: Floats = np.bincount(self.group, self.count * values, self.size).astype(float, copy=False)
         return sums
-
-    def spread(self, half: Floats) -> Floats:
-        squares = np.bincount(self.group, (self.count * half) ** 2, self.size)
-        return np.sqrt(SHARED * self.sum(half) ** 2 + (1 - SHARED) * squares)
 
 
 def layers(

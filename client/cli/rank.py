@@ -43,7 +43,7 @@ def rank(
 ) -> None:
     """Rank GPUs for the model that CONFIG describes: tokens a second and a joule, and the precision each should use.
 
-    GPUs whose 90 % intervals overlap share a place: their order is not known.
+    GPUs whose difference is within the error of the predictions share a place: their order is not known.
     """
     from tilewise.client.render.ranking import data, page
 

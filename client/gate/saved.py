@@ -11,7 +11,7 @@ from tilewise.client.render.data import SCHEMA_VERSION
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.v1.check_pb2 import SavedPrediction
 from tilewise.v1.prediction_pb2 import Prediction
-from tilewise.v1.report_pb2 import Layer, Step
+from tilewise.v1.report_pb2 import Layer, OperatorColumn, Step
 from tilewise.v1.workload_pb2 import Workload
 
 RENEW = "tilewise predict CONFIG --gpu SKU ... --format json -o {path}"
@@ -46,6 +46,8 @@ def _old(path: str, why: str) -> InvalidInput:
 def _prediction(report: dict[str, Any]) -> SavedPrediction:
     if report["step"]["time_s"] is None:
         raise KeyError("the step has no time")
+    if not report.get("rows"):
+        raise KeyError("its operators are missing, so that nothing tells what it shares with the change")
     return SavedPrediction(
         gpu=report["gpu"]["sku"],
         workload=_message(Workload, report["workload"]),
@@ -53,6 +55,7 @@ def _prediction(report: dict[str, Any]) -> SavedPrediction:
         memory_bytes=report["memory"]["total_bytes"],
         parameter_count=report["architecture"]["parameter_count"],
         layers=[_timed(Layer, layer) for layer in report["layers"]],
+        rows=[_message(OperatorColumn, column) for column in report["rows"]],
     )
 
 

@@ -21,7 +21,7 @@ def page(rankings: Mapping[int, Sequence[Entry]], found: Sequence[Entry]) -> str
         for was, now in swaps(before, after):
             lines.append(f"from batch {small} to {large} {now} overtakes {was}")
     lines += [f"{entry.gpu} {entry.precision}: {entry.reason}" for entry in _refused(found)]
-    note = "equal places: their intervals overlap, so their order is not known"
+    note = "equal places: what is between them is within the error of the predictions, so their order is not known"
     return "\n".join([*lines, note]) + "\n"
 
 

@@ -14,10 +14,10 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.server.gate.metrics import METRICS, Metric
 from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import SEVERITIES, Budget
+from tilewise.server.intervals import Bounds
 from tilewise.server.messages.enums import TRUSTS, WALLS
-from tilewise.server.ratio import ratio_of
+from tilewise.server.ratio import ratio_between
 from tilewise.server.status import to_status
-from tilewise.server.summary import SHARED
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,
@@ -31,7 +31,6 @@ from tilewise.v1.check_pb2 import (
 MOST_LAYERS = 8
 LEAST = 1e-3  # of the step's time: layers that changed less are left out
 ROUNDING = 1e-9  # two ways of adding up the same numbers
-Bounds = tuple[float, float, float]
 
 
 def compare(
@@ -99,27 +98,18 @@ def _ratio(metric: Metric, before: float, after: float, gpu: Gpu, base: Outcome,
     ratio = after / before
     if not metric.timed:
         return ratio, ratio, ratio
-    low, time, high = _times(gpu, base, head)
+    assert base.timed is not None and head.timed is not None
+    low, time, high = ratio_between(gpu, base.timed, head.timed)
     if metric.less:
         return ratio * low / time, ratio, ratio * high / time
     return ratio * time / high, ratio, ratio * time / low
 
 
-def _times(gpu: Gpu, base: Outcome, head: Outcome) -> Bounds:
-    """(low, ratio, high) of the steps' times: by the operators they share, or of a saved one by half of the variance."""
-    if base.report is not None and head.report is not None:
-        return ratio_of(gpu, base.report, head.report)
-    times = [time for side in (base, head) if (time := side.time)]
-    factor = math.exp(math.sqrt((1 - SHARED) * sum((0.5 * math.log(time.high_s / time.low_s)) ** 2 for time in times)))
-    ratio = head.values["time_s"] / base.values["time_s"]
-    return ratio / factor, ratio, ratio * factor
-
-
 def _bounds(metric: Metric, value: float, head: Outcome) -> Bounds:
     """(low, value, high) of a metric as its own prediction bounds it."""
-    time = head.time
-    if not metric.timed or time is None:
+    if not metric.timed or head.timed is None:
         return value, value, value
+    time = head.timed.time
     if metric.less:
         return value * time.low_s / time.time_s, value, value * time.high_s / time.time_s
     return value * time.time_s / time.high_s, value, value * time.time_s / time.low_s

@@ -125,7 +125,7 @@ class Inspector:
                 message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU has {room:.1f}"
                 yield self._finding("TW020", change, message)
             wasted, was = (side.values.get("tile_waste", 0.0) for side in (after, before))
-            grown = wasted - (was if before.time else wasted)
+            grown = wasted - (was if before.timed else wasted)
             if grown > rules()["TW021"].growth:
                 message = f"{where} loses {wasted:.1%} of the step to tiles, {grown:.1%} more than before"
                 yield self._finding("TW021", change, message)

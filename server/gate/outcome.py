@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
+from math import inf, isclose
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.messages.enums import TRUSTS, WALLS
+from tilewise.server.messages.question import workload_of
+from tilewise.server.messages.rows import from_columns
 from tilewise.server.predict import predict
+from tilewise.server.ratio import Timed
 from tilewise.server.report import Interval, Report
 from tilewise.server.workload import Workload
 from tilewise.v1.check_pb2 import SavedPrediction
 
+ROUNDING = 1e-6  # of sums in another order
 _TRUST = {number: Trust(code) for code, number in TRUSTS.items()}
 _WALL = {number: Wall(code) for code, number in WALLS.items()}
 
@@ -24,14 +28,13 @@ _WALL = {number: Wall(code) for code, number in WALLS.items()}
 class Outcome:
     """values: by metric (server.gate.metrics), those that need a time missing where the step has none, for `refusal`
 
-    layers: seconds and wall by kind of layer; report: None of a saved prediction
+    layers: seconds and wall by kind of layer; timed: the step with its operators, None where it has no time
     """
 
     values: Mapping[str, float]
-    time: Interval | None
+    timed: Timed | None
     trust: Trust
     layers: Mapping[str, tuple[float, Wall]]
-    report: Report | None = None
     fits: bool = True
     refusal: str = ""
 
@@ -76,7 +79,7 @@ def predicted(report: Report) -> Outcome:
         }
     layers = {layer.name: (sum(layer.walls), layer.wall) for layer in report.layers}
     return Outcome(
-        values=values, time=step.time, trust=step.trust, layers=layers, report=report, fits=report.fits,
+        values=values, timed=Timed.of(report) if step.time else None, trust=step.trust, layers=layers, fits=report.fits,
         refusal=step.refusal,
     )  # fmt: skip
 
@@ -109,5 +112,11 @@ def saved(message: SavedPrediction) -> Outcome:
     layers = {
         layer.name: (sum(wall.time_s for wall in layer.walls), _WALL[layer.prediction.wall]) for layer in message.layers
     }
+    table, times = from_columns(message.rows)
+    if not isclose(float(table.count @ times.time_s), step.busy_s, rel_tol=ROUNDING):
+        text = "the operators of a saved prediction do not add up to its step"
+        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions.rows")
     interval = Interval(time.time_s, time.time_low_s, time.time_high_s)
-    return Outcome(values=values, time=interval, trust=_TRUST[time.trust], layers=layers)
+    mode = workload_of(message.workload).mode
+    timed = Timed(calibration=time.calibration, mode=mode, time=interval, table=table, times=times)
+    return Outcome(values=values, timed=timed, trust=_TRUST[time.trust], layers=layers)

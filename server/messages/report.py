@@ -17,6 +17,7 @@ from tilewise.server.memory import MemoryReport
 from tilewise.server.messages.enums import TRUSTS, WALLS, number
 from tilewise.server.messages.gpu import gpu_message, peak_message
 from tilewise.server.messages.question import workload_message
+from tilewise.server.messages.rows import to_columns
 from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
@@ -35,6 +36,7 @@ def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_serv
         memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
         summary=found.headline,
         database_version=version,
+        rows=to_columns(found.table, found.times) if found.operators and found.step.time else (),
     )
 
 

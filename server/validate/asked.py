@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import COLUMNS, Floats, Ints, Label, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Wall
+from tilewise.server.intervals import bounds
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
-from tilewise.server.summary import SHARED
 from tilewise.server.validate.sheet import Words
 
 Part = tuple[OperatorTable, Ints]
@@ -91,20 +91,14 @@ def answers(gpu: Gpu, asked: Asked, state: State, wanted: NDArray[np.bool_]) -> 
     times = gpu.predict(table, state)
     there = np.bincount(owner, minlength=length) > 0
     total = np.where(there, np.bincount(owner, table.count * times.time_s, length), np.nan)
+    below, above = bounds(owner, length, table.count, times)
     return Answers(
         time_s=total,
-        low_s=total - _spread(owner, table.count * (times.time_s - times.low_s), length),
-        high_s=total + _spread(owner, table.count * (times.high_s - times.time_s), length),
+        low_s=total - below,
+        high_s=total + above,
         wall=_walls(owner, table, times, total),
         refusal=_refusals(owner, times, length),
     )
-
-
-def _spread(owner: Ints, half: Floats, length: int) -> Floats:
-    """Half-width of a sum of operators, as in server/predict.py: they share the calibration's bias."""
-    total, squares = np.bincount(owner, half, length), np.bincount(owner, half**2, length)
-    width: Floats = np.sqrt(SHARED * total**2 + (1 - SHARED) * squares)
-    return width
 
 
 def _walls(owner: Ints, table: OperatorTable, times: Times, total: Floats) -> Words:

@@ -31,25 +31,25 @@ from tilewise.v1 import report_pb2 as tilewise_dot_v1_dot_report__pb2
 from tilewise.v1 import workload_pb2 as tilewise_dot_v1_dot_workload__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tilewise/v1/advisor_service.proto\x12\x0btilewise.v1\x1a\x17google/rpc/status.proto\x1a\x18tilewise/v1/advice.proto\x1a\x17tilewise/v1/check.proto\x1a\x15tilewise/v1/gpu.proto\x1a\x17tilewise/v1/model.proto\x1a\x18tilewise/v1/report.proto\x1a\x1atilewise/v1/workload.proto\"\xb5\x01\n\x0ePredictRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.tilewise.v1.Model\x12\'\n\x08workload\x18\x02 \x01(\x0b\x32\x15.tilewise.v1.Workload\x12\x0b\n\x03gpu\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61libration\x18\x04 \x01(\t\x12#\n\x06\x64\x65tail\x18\x05 \x01(\x0e\x32\x13.tilewise.v1.Detail\x12\x10\n\x08\x64iagnose\x18\x06 \x01(\x08\"\xf4\x02\n\x0fPredictResponse\x12/\n\x0c\x61rchitecture\x18\x01 \x01(\x0b\x32\x19.tilewise.v1.ModelSummary\x12\'\n\x08workload\x18\x02 \x01(\x0b\x32\x15.tilewise.v1.Workload\x12\x1d\n\x03gpu\x18\x03 \x01(\x0b\x32\x10.tilewise.v1.Gpu\x12\x1f\n\x04step\x18\x04 \x01(\x0b\x32\x11.tilewise.v1.Step\x12\"\n\x06layers\x18\x05 \x03(\x0b\x32\x12.tilewise.v1.Layer\x12(\n\toperators\x18\x06 \x03(\x0b\x32\x15.tilewise.v1.Operator\x12#\n\x06memory\x18\x07 \x01(\x0b\x32\x13.tilewise.v1.Memory\x12\x0f\n\x07summary\x18\x08 \x01(\t\x12\x18\n\x10\x64\x61tabase_version\x18\t \x01(\t\x12)\n\tdiagnosis\x18\n \x01(\x0b\x32\x16.tilewise.v1.Diagnosis\"D\n\x13\x42\x61tchPredictRequest\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.tilewise.v1.PredictRequest\"C\n\x14\x42\x61tchPredictResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.tilewise.v1.PredictResult\"q\n\rPredictResult\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1c.tilewise.v1.PredictResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome*Z\n\x06\x44\x65tail\x12\x16\n\x12\x44\x45TAIL_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x44\x45TAIL_STEP\x10\x01\x12\x11\n\rDETAIL_LAYERS\x10\x02\x12\x14\n\x10\x44\x45TAIL_OPERATORS\x10\x03\x32\xfb\x02\n\x0e\x41\x64visorService\x12\x44\n\x07Predict\x12\x1b.tilewise.v1.PredictRequest\x1a\x1c.tilewise.v1.PredictResponse\x12S\n\x0c\x42\x61tchPredict\x12 .tilewise.v1.BatchPredictRequest\x1a!.tilewise.v1.BatchPredictResponse\x12@\n\x05Sweep\x12\x19.tilewise.v1.SweepRequest\x1a\x1a.tilewise.v1.SweepResponse0\x01\x12L\n\tRecommend\x12\x1d.tilewise.v1.RecommendRequest\x1a\x1e.tilewise.v1.RecommendResponse0\x01\x12>\n\x05\x43heck\x12\x19.tilewise.v1.CheckRequest\x1a\x1a.tilewise.v1.CheckResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tilewise/v1/advisor_service.proto\x12\x0btilewise.v1\x1a\x17google/rpc/status.proto\x1a\x18tilewise/v1/advice.proto\x1a\x17tilewise/v1/check.proto\x1a\x15tilewise/v1/gpu.proto\x1a\x17tilewise/v1/model.proto\x1a\x18tilewise/v1/report.proto\x1a\x1atilewise/v1/workload.proto\"\xb5\x01\n\x0ePredictRequest\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.tilewise.v1.Model\x12\'\n\x08workload\x18\x02 \x01(\x0b\x32\x15.tilewise.v1.Workload\x12\x0b\n\x03gpu\x18\x03 \x01(\t\x12\x13\n\x0b\x63\x61libration\x18\x04 \x01(\t\x12#\n\x06\x64\x65tail\x18\x05 \x01(\x0e\x32\x13.tilewise.v1.Detail\x12\x10\n\x08\x64iagnose\x18\x06 \x01(\x08\"\x9f\x03\n\x0fPredictResponse\x12/\n\x0c\x61rchitecture\x18\x01 \x01(\x0b\x32\x19.tilewise.v1.ModelSummary\x12\'\n\x08workload\x18\x02 \x01(\x0b\x32\x15.tilewise.v1.Workload\x12\x1d\n\x03gpu\x18\x03 \x01(\x0b\x32\x10.tilewise.v1.Gpu\x12\x1f\n\x04step\x18\x04 \x01(\x0b\x32\x11.tilewise.v1.Step\x12\"\n\x06layers\x18\x05 \x03(\x0b\x32\x12.tilewise.v1.Layer\x12(\n\toperators\x18\x06 \x03(\x0b\x32\x15.tilewise.v1.Operator\x12#\n\x06memory\x18\x07 \x01(\x0b\x32\x13.tilewise.v1.Memory\x12\x0f\n\x07summary\x18\x08 \x01(\t\x12\x18\n\x10\x64\x61tabase_version\x18\t \x01(\t\x12)\n\tdiagnosis\x18\n \x01(\x0b\x32\x16.tilewise.v1.Diagnosis\x12)\n\x04rows\x18\x0b \x03(\x0b\x32\x1b.tilewise.v1.OperatorColumn\"D\n\x13\x42\x61tchPredictRequest\x12-\n\x08requests\x18\x01 \x03(\x0b\x32\x1b.tilewise.v1.PredictRequest\"C\n\x14\x42\x61tchPredictResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.tilewise.v1.PredictResult\"q\n\rPredictResult\x12\x30\n\x08response\x18\x01 \x01(\x0b\x32\x1c.tilewise.v1.PredictResponseH\x00\x12#\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x12.google.rpc.StatusH\x00\x42\t\n\x07outcome*Z\n\x06\x44\x65tail\x12\x16\n\x12\x44\x45TAIL_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x44\x45TAIL_STEP\x10\x01\x12\x11\n\rDETAIL_LAYERS\x10\x02\x12\x14\n\x10\x44\x45TAIL_OPERATORS\x10\x03\x32\xfb\x02\n\x0e\x41\x64visorService\x12\x44\n\x07Predict\x12\x1b.tilewise.v1.PredictRequest\x1a\x1c.tilewise.v1.PredictResponse\x12S\n\x0c\x42\x61tchPredict\x12 .tilewise.v1.BatchPredictRequest\x1a!.tilewise.v1.BatchPredictResponse\x12@\n\x05Sweep\x12\x19.tilewise.v1.SweepRequest\x1a\x1a.tilewise.v1.SweepResponse0\x01\x12L\n\tRecommend\x12\x1d.tilewise.v1.RecommendRequest\x1a\x1e.tilewise.v1.RecommendResponse0\x01\x12>\n\x05\x43heck\x12\x19.tilewise.v1.CheckRequest\x1a\x1a.tilewise.v1.CheckResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tilewise.v1.advisor_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DETAIL']._serialized_start=1041
-  _globals['_DETAIL']._serialized_end=1131
+  _globals['_DETAIL']._serialized_start=1084
+  _globals['_DETAIL']._serialized_end=1174
   _globals['_PREDICTREQUEST']._serialized_start=229
   _globals['_PREDICTREQUEST']._serialized_end=410
   _globals['_PREDICTRESPONSE']._serialized_start=413
-  _globals['_PREDICTRESPONSE']._serialized_end=785
-  _globals['_BATCHPREDICTREQUEST']._serialized_start=787
-  _globals['_BATCHPREDICTREQUEST']._serialized_end=855
-  _globals['_BATCHPREDICTRESPONSE']._serialized_start=857
-  _globals['_BATCHPREDICTRESPONSE']._serialized_end=924
-  _globals['_PREDICTRESULT']._serialized_start=926
-  _globals['_PREDICTRESULT']._serialized_end=1039
-  _globals['_ADVISORSERVICE']._serialized_start=1134
-  _globals['_ADVISORSERVICE']._serialized_end=1513
+  _globals['_PREDICTRESPONSE']._serialized_end=828
+  _globals['_BATCHPREDICTREQUEST']._serialized_start=830
+  _globals['_BATCHPREDICTREQUEST']._serialized_end=898
+  _globals['_BATCHPREDICTRESPONSE']._serialized_start=900
+  _globals['_BATCHPREDICTRESPONSE']._serialized_end=967
+  _globals['_PREDICTRESULT']._serialized_start=969
+  _globals['_PREDICTRESULT']._serialized_end=1082
+  _globals['_ADVISORSERVICE']._serialized_start=1177
+  _globals['_ADVISORSERVICE']._serialized_end=1556
 # @@protoc_insertion_point(module_scope)

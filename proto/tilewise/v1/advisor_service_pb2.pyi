@@ -42,7 +42,7 @@ class PredictRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_model_pb2.Model, _Mapping]] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., gpu: _Optional[str] = ..., calibration: _Optional[str] = ..., detail: _Optional[_Union[Detail, str]] = ..., diagnose: bool = ...) -> None: ...
 
 class PredictResponse(_message.Message):
-    __slots__ = ("architecture", "workload", "gpu", "step", "layers", "operators", "memory", "summary", "database_version", "diagnosis")
+    __slots__ = ("architecture", "workload", "gpu", "step", "layers", "operators", "memory", "summary", "database_version", "diagnosis", "rows")
     ARCHITECTURE_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +53,7 @@ class PredictResponse(_message.Message):
     SUMMARY_FIELD_NUMBER: _ClassVar[int]
     DATABASE_VERSION_FIELD_NUMBER: _ClassVar[int]
     DIAGNOSIS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     architecture: _model_pb2.ModelSummary
     workload: _workload_pb2.Workload
     gpu: _gpu_pb2.Gpu
@@ -63,7 +64,8 @@ class PredictResponse(_message.Message):
     summary: str
     database_version: str
     diagnosis: _report_pb2.Diagnosis
-    def __init__(self, architecture: _Optional[_Union[_model_pb2.ModelSummary, _Mapping]] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., gpu: _Optional[_Union[_gpu_pb2.Gpu, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[_report_pb2.Operator, _Mapping]]] = ..., memory: _Optional[_Union[_report_pb2.Memory, _Mapping]] = ..., summary: _Optional[str] = ..., database_version: _Optional[str] = ..., diagnosis: _Optional[_Union[_report_pb2.Diagnosis, _Mapping]] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[_report_pb2.OperatorColumn]
+    def __init__(self, architecture: _Optional[_Union[_model_pb2.ModelSummary, _Mapping]] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., gpu: _Optional[_Union[_gpu_pb2.Gpu, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ..., operators: _Optional[_Iterable[_Union[_report_pb2.Operator, _Mapping]]] = ..., memory: _Optional[_Union[_report_pb2.Memory, _Mapping]] = ..., summary: _Optional[str] = ..., database_version: _Optional[str] = ..., diagnosis: _Optional[_Union[_report_pb2.Diagnosis, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[_report_pb2.OperatorColumn, _Mapping]]] = ...) -> None: ...
 
 class BatchPredictRequest(_message.Message):
     __slots__ = ("requests",)

@@ -64,20 +64,22 @@ class CheckItem(_message.Message):
     def __init__(self, path: _Optional[str] = ..., head: _Optional[str] = ..., base: _Optional[str] = ..., base_predictions: _Optional[_Iterable[_Union[SavedPrediction, _Mapping]]] = ...) -> None: ...
 
 class SavedPrediction(_message.Message):
-    __slots__ = ("gpu", "workload", "step", "memory_bytes", "parameter_count", "layers")
+    __slots__ = ("gpu", "workload", "step", "memory_bytes", "parameter_count", "layers", "rows")
     GPU_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
     gpu: str
     workload: _workload_pb2.Workload
     step: _report_pb2.Step
     memory_bytes: int
     parameter_count: int
     layers: _containers.RepeatedCompositeFieldContainer[_report_pb2.Layer]
-    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., parameter_count: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ...) -> None: ...
+    rows: _containers.RepeatedCompositeFieldContainer[_report_pb2.OperatorColumn]
+    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., parameter_count: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_report_pb2.OperatorColumn, _Mapping]]] = ...) -> None: ...
 
 class CheckResponse(_message.Message):
     __slots__ = ("verdict", "comparisons", "findings", "unchanged_paths", "database_version", "calibrations")

@@ -162,6 +162,14 @@ class Operator(_message.Message):
     refusal: str
     def __init__(self, name: _Optional[str] = ..., layer: _Optional[str] = ..., part: _Optional[str] = ..., direction: _Optional[str] = ..., kind: _Optional[str] = ..., shape: _Optional[str] = ..., precision: _Optional[_Union[_workload_pb2.Precision, str]] = ..., count: _Optional[float] = ..., kernel_count: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., total_s: _Optional[float] = ..., share: _Optional[float] = ..., mfu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., compute_s: _Optional[float] = ..., memory_s: _Optional[float] = ..., special_function_s: _Optional[float] = ..., launch_s: _Optional[float] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., kernel: _Optional[str] = ..., tile_count: _Optional[float] = ..., wave_count: _Optional[float] = ..., refusal: _Optional[str] = ...) -> None: ...
 
+class OperatorColumn(_message.Message):
+    __slots__ = ("name", "values")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
+
 class Memory(_message.Message):
     __slots__ = ("total_bytes", "capacity_bytes", "fits", "free_bytes", "peak_moment", "parts", "kv_cache_bytes_per_token")
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]

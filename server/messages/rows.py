@@ -19,7 +19,7 @@ COLUMNS = tuple(name for name in tables.COLUMNS if name not in ("label", "shape"
 SECONDS = ("low_s", "time_s", "high_s")
 MARKS = ("measured", "before_sync")  # 1 where a measurement stands behind the row; where the host waits after it
 LABELS = (Label(name="", layer="", part=""), Label(name="", layer=BEFORE_SYNC, part=""))
-MOST = 4000  # rows of a step; a model of 100 unlike layers has some 2000
+MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs of rows are compared
 
 
 def to_columns(table: OperatorTable, times: Times) -> list[OperatorColumn]:
@@ -27,7 +27,11 @@ def to_columns(table: OperatorTable, times: Times) -> list[OperatorColumn]:
     found: dict[str, NDArray[np.generic]] = {name: getattr(table, name) for name in COLUMNS}
     found |= {name: getattr(times, name) for name in SECONDS}
     found |= dict(zip(MARKS, (np.isfinite(times.distance), before_sync(table)), strict=True))
-    return [OperatorColumn(name=name, values=column.astype(float).tolist()) for name, column in found.items() if column.any()]
+    return [
+        OperatorColumn(name=name, values=column.astype(float).tolist())
+        for name, column in found.items()
+        if column.any()
+    ]
 
 
 def from_columns(columns: Iterable[OperatorColumn]) -> tuple[OperatorTable, Times]:

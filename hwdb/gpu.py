@@ -14,6 +14,7 @@ from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.engines import Kernels, check_runs, kernels
 from tilewise.hwdb.kernels.published.software import code
+from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.remembered import times_of
@@ -24,7 +25,6 @@ from tilewise.hwdb.times import State, Times, merge
 UNKNOWN = -1  # of rows that no calibration can have measured
 ENGINES = -2  # of collectives of an engine's own
 SMALL_S = 3e-5  # a refused operator that the roofline takes to be shorter is answered by it, with its wider interval
-FAMILIES = {kind: kind.name.lower() for kind in Kind}  # Kind -> module in hwdb/kernels and model in a calibration
 
 
 class Models(Protocol):
@@ -85,14 +85,14 @@ class Gpu:
         if kind == ENGINES:
             return all_reduce.predict(table, self.sku)
         for source in (self.published,) if by_name else (self.calibration, self.published):
-            model = source.model(FAMILIES[Kind(kind)]) if source is not None and kind != UNKNOWN else None
+            model = source.model(KINDS[Kind(kind)].name) if source is not None and kind != UNKNOWN else None
             if source is not None and model:
                 ask = partial(self._fitted, table, Kind(kind), model, state)
                 return times_of((self.sku.name, source.sha256, kind, state), table, ask)
         return roofline.predict(table, {}, self.sku, state)
 
     def _fitted(self, table: OperatorTable, kind: Kind, model: Mapping[str, Any], state: State) -> Times:
-        kernel = import_module(f"tilewise.hwdb.kernels.{model.get('law', FAMILIES[kind])}")
+        kernel = import_module(f"tilewise.hwdb.kernels.{model.get('law', KINDS[kind].name)}")
         return self._patched(table, kernel.predict(table, model, self.sku, state), kind, state)
 
     def _patched(self, table: OperatorTable, times: Times, kind: Kind, state: State) -> Times:
@@ -112,13 +112,13 @@ class Gpu:
     def library(self, kind: Kind, software: str) -> int:
         """Code of a software whose kernels are known by name, for a table's column `library`; 0 for none."""
         source = self.published or self.calibration
-        return code(source.model(FAMILIES[kind]), software) if source is not None else 0
+        return code(source.model(KINDS[kind].name), software) if source is not None else 0
 
     def kernels(self, engine: str) -> Kernels:
         """Which published kernels a serving engine runs; none for "none". Raises NotAvailable (ENGINE_NOT_AVAILABLE)."""
         check_runs(engine, self.sku)
         source = self.published or self.calibration
-        models = {kind: source.model(family) for kind, family in FAMILIES.items()} if source is not None else {}
+        models = {kind: source.model(record.name) for kind, record in KINDS.items()} if source is not None else {}
         found = kernels(engine, models, self.sku.name)
         return replace(found, calibration=self.published.id) if self.published is not None else found
 

@@ -8,14 +8,17 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
+from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.sku import Ceiling, Figure, Names, Sku
 from tilewise.hwdb.sku_keys import CEILINGS, RANGES, RATES, REQUIRED, SECTIONS, TEXTS
 from tilewise.hwdb.times import Trust
 
 MARK = re.compile(r"\[([KSDRM3])\]$")
+GENERATIONS = tuple(assumptions()["tile"])
 TOLERANCE = 0.03  # of peak = SMs x clock x FLOP per clock and SM
 T = TypeVar("T")
 
@@ -56,7 +59,7 @@ class Reader:
             name=self.name,
             title=self.data["title"],
             vendor=self.data["vendor"],
-            generation=self.data["generation"],
+            generation=self.generation(self.data["generation"]),
             names=Names(tuple(names["aliases"]), tuple(names["families"]), names.get("note", "")),
             notes=tuple(self.data.get("notes", ())),
             figures=self.section("figures", {*RANGES, *TEXTS}, self.figure, REQUIRED),
@@ -65,6 +68,14 @@ class Reader:
             unproven=self.section("unproven", RATES, lambda key, reason: str(reason)),
             ceilings=self.section("ceilings", CEILINGS, self.ceiling),
         )
+
+    def generation(self, name: str) -> str:
+        """One for which the roofline has tiles and fractions."""
+        if name not in GENERATIONS:
+            near = get_close_matches(str(name), GENERATIONS, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            refuse(self.name, "generation", f"{name!r} is not known: allowed are {', '.join(GENERATIONS)}{hint}")
+        return name
 
     def section(
         self,

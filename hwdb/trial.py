@@ -10,6 +10,7 @@ import numpy as np
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kinds import by_code
 from tilewise.hwdb.launch import MODES
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
@@ -56,7 +57,9 @@ def _table(sku: Sku) -> OperatorTable:
     columns = {name: np.array([row.get(name, 0) for row in rows]) for name in {name for row in rows for name in row}}
     columns["groups"] = np.maximum(columns["groups"], 1)
     labels = (Label(name="trial", layer="trial", part="trial"),)
-    columns["precision"] = np.where(columns["kind"] <= Kind.GROUPED_GEMM, columns["precision"], int(Precision.BF16))
+    columns["precision"] = np.where(
+        by_code(lambda record: record.tiled)[columns["kind"]], columns["precision"], int(Precision.BF16)
+    )
     return table_from_columns(labels, 1, len(rows), columns)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Wall
 
 # useful: model FLOPs at the dense peak; extra: FLOPs that the model does not ask for (recompute, scores of a backward);
@@ -24,7 +25,7 @@ OF_WALL = {
     Wall.COMMUNICATION: "communication",
 }
 _CAUSE_OF_WALL = np.array([CAUSES.index(OF_WALL[wall]) for wall in Wall])
-_ATTENTION, _LAUNCH = int(Kind.ATTENTION), CAUSES.index("launch")
+_LAUNCH = CAUSES.index("launch")
 
 
 def losses(
@@ -48,7 +49,7 @@ def _rows(table: OperatorTable, times: Times, peaks: dict[int, Peak]) -> Floats:
     rate = np.full(len(Precision), np.inf)
     for code, peak in peaks.items():
         rate[code] = peak.flops_per_s
-    per_row = np.where(table.kind <= _ATTENTION, rate[table.precision], np.inf)
+    per_row = np.where(multiplies(table), rate[table.precision], np.inf)
     time = np.nan_to_num(times.time_s)
     seconds = np.zeros((len(CAUSES), len(table)))
     seconds[0] = np.minimum(table.flops / per_row, time)

@@ -28,19 +28,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kinds import KINDS, by_code
 from tilewise.hwdb.table import COLUMNS, PLACE, Floats, Ints, Kind, Layout, OperatorTable, mixed
 from tilewise.hwdb.times import Times
 from tilewise.server.intervals import Bounds, independent
 from tilewise.server.report import Interval, Report
 from tilewise.server.steptime import launches, step_sums
 
-SIZES = {
-    Kind.GEMM: ("m", "n", "k", "groups"),
-    Kind.GROUPED_GEMM: ("m", "n", "k", "groups"),
-    Kind.ATTENTION: ("heads", "seq_q", "seq_kv", "head_dim"),
-    Kind.MEMORY: ("rows", "cols"),
-    Kind.COLLECTIVE: ("message_bytes", "ranks"),
-}
 GROUP = ("kind", "op", "variant", "precision", "layout", "phase", "causal")  # one kernel group: alike in all of these
 ALIGNED = 8  # elements: below 16 bytes cuBLAS takes other kernels, whose errors are their own
 ROUNDING = 1e-5  # nets round in single precision, and not alike when they are asked together with others
@@ -240,21 +234,25 @@ def _likeness(table: OperatorTable, times: Times) -> tuple[Floats, ...]:
     )
 
 
+def _by_code(known: dict[str, Any], name: str) -> Floats:
+    """A value for every kind: its own, or that of the section."""
+    return by_code(lambda record: (known | known.get(record.name, {}))[name])
+
+
 @cache
 def _facts() -> dict[str, Any]:
     """ratio.toml; alike and octaves as arrays by Kind."""
     facts = tomllib.loads((files("tilewise.server") / "ratio.toml").read_text(encoding="utf-8"))
     for trust in ("calibrated", "datasheet"):
-        by_kind = [facts[trust] | facts[trust][kind.name.lower()] for kind in Kind]
-        facts[trust] = {name: np.array([kind[name] for kind in by_kind]) for name in ("alike", "octaves", "state")}
+        facts[trust] = {name: _by_code(facts[trust], name) for name in ("alike", "octaves", "state")}
     return facts
 
 
 def _place(table: OperatorTable) -> Floats:
     place = np.zeros((len(table), 4))
-    for kind, names in SIZES.items():
+    for kind, record in KINDS.items():
         rows = table.kind == kind
-        for axis, name in enumerate(names):
+        for axis, name in enumerate(record.sizes):
             place[rows, axis] = np.log2(np.maximum(getattr(table, name)[rows], 1))
     return place
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kinds import KINDS, SHOWN, multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
@@ -42,7 +43,7 @@ class Groups:
         below, above = bounds(group, size, table.count, times)
         self.low, self.high = self.time - below, self.time + above
         self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
-        self.multiplies = np.bincount(group, table.kind <= _ATTENTION, size) > 0
+        self.multiplies = np.bincount(group, multiplies(table), size) > 0
         self.moved = self.sum(table.bytes_read + table.bytes_written)
         self.launches = self.sum(launched)
         code = group * len(Wall) + times.wall
@@ -101,12 +102,12 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     known = peaks(gpu, table, times)
     found = []
     for code, label in enumerate(table.labels):
-        kind, time, flops = one["kind"][code], executions["time"][code], executions["flops"][code]
-        peak = known.get(one["precision"][code]) if kind <= _ATTENTION else None
+        kind, time, flops = Kind(one["kind"][code]), executions["time"][code], executions["flops"][code]
+        peak = known.get(one["precision"][code]) if KINDS[kind].multiplies else None
         found.append(
             Operator(
-                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=_KINDS[kind],
-                shape=_shape(one, code, kind), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
+                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=KINDS[kind].name,
+                shape=KINDS[kind].words({name: one[name][code] for name in SHOWN}), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
                 kernels=executions["launches"][code],
                 time=Interval(time, executions["low"][code], executions["high"][code]), total_s=total[code],
                 share=total[code] / busy, wall=_WALLS[wall[code]],
@@ -121,36 +122,17 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     return tuple(found)
 
 
-_WALLS, _TRUSTS, _KINDS = tuple(Wall), tuple(Trust), tuple(kind.name.lower() for kind in Kind)
+_WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
 _PRECISIONS = tuple(precision.name.lower() for precision in Precision)
-_GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
 _EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
 _SECONDS = ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
-_SHOWN = (
-    "kind", "precision", "count", "m", "n", "k", "groups", "batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv",
-    "rows", "cols", "message_bytes", "ranks",
-)  # fmt: skip
+_SHOWN = ("kind", "precision", "count", *SHOWN)
 
 
 def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
     """Dense peaks of the precisions the table multiplies in."""
-    used = set(table.precision[(table.kind <= _ATTENTION) & (times.refusal < 0)].tolist())
+    used = set(table.precision[multiplies(table) & (times.refusal < 0)].tolist())
     return {code: gpu.peak(Precision(code)) for code in sorted(used)}
-
-
-def _shape(one: dict[str, list[float]], at: int, kind: int) -> str:
-    """The problem in the words of its kind."""
-    if kind == _GEMM:
-        groups = f" x {one['groups'][at]:.0f} groups" if one["groups"][at] > 1 else ""
-        return f"{one['m'][at]:.0f} x {one['n'][at]} x {one['k'][at]}{groups}"
-    if kind == _GROUPED:
-        return f"{one['m'][at]:.0f} rows over {one['groups'][at]:.4g} experts x {one['n'][at]} x {one['k'][at]}"
-    if kind == _ATTENTION:
-        heads = f"{one['heads'][at]}/{one['kv_heads'][at]} heads of {one['head_dim'][at]}"
-        return f"{one['batch'][at]} x {one['seq_q'][at]} x {one['seq_kv'][at]}, {heads}"
-    if kind == _COLLECTIVE:
-        return f"{one['message_bytes'][at]:.0f} bytes over {one['ranks'][at]} ranks"
-    return f"{one['rows'][at]:.0f} x {one['cols'][at]:.0f}"
 
 
 def headline(

@@ -75,8 +75,12 @@ def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
 def sensitivity(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floats:
     """Share of a row's time that grows with the length of a cycle."""
     compute = times.compute_s / np.maximum(times.compute_s + times.memory_s, 1e-12)
-    base, slope = (np.asarray(model["sensitivity"])[:, i][table.kind] for i in (0, 1))
-    return np.clip(base + slope * compute, 0.0, 1.0)
+    known = np.asarray(
+        model["sensitivity"]
+    )  # by the kinds' codes; a kind that is younger than the model does not slow down
+    known = np.vstack([known, np.zeros((max(max(Kind) + 1 - len(known), 0), 2))])
+    base, slope = known[table.kind].T
+    return np.asarray(np.clip(base + slope * compute, 0.0, 1.0), float)
 
 
 def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Times:
@@ -197,8 +201,8 @@ def _burst_us(columns: Mapping[str, Any], some: Mapping[str, Any], keys: tuple[s
 
 
 def _sensitivity(kind: Floats, clock: Floats, ratio: Floats, compute: Floats, sku: Sku) -> list[list[float]]:
-    """(intercept, slope with the compute share) by Kind, from points whose clock really fell."""
-    fitted = [[0.0, 0.0] for _ in Kind]
+    """(intercept, slope with the compute share) by the kinds' codes, from points whose clock really fell."""
+    fitted = [[0.0, 0.0] for _ in range(max(Kind) + 1)]
     slow = clock < 0.95 * sku.clock_boost_hz
     stretch = (ratio - 1) / np.maximum(sku.clock_boost_hz / clock - 1, 1e-3)
     for code in Kind:

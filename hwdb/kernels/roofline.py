@@ -16,15 +16,12 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.rates import Rates, assumptions, rates
 from tilewise.hwdb.kernels.tiles import Quantisation, quantisation
+from tilewise.hwdb.kinds import by_code, multiplies, tiled
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import OP_CODES, Floats, Ints, Kind, OperatorTable
+from tilewise.hwdb.table import OP_CODES, Floats, Ints, Kind, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
-SPREADS = (  # by Kind; then attention's later phases, GEMMs of formats that need scales, plain copies, what has no name
-    *("gemm", "grouped_gemm", "attention_forward", "memory", "collective"),
-    *("attention_backward", "attention_decode", "gemm_scaled", "stream", "unknown"),
-)
 COPY = OP_CODES["copy"]
 SCALED = np.array([bool(precision >= Precision.FP8) for precision in Precision])
 Mask = NDArray[np.bool_]
@@ -72,7 +69,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 class Work:
     """A table's rows by what they use, and how much of it.
 
-    matrix: GEMM and grouped GEMM; units: also attention; memory, collective: the kinds of that name
+    matrix: products cut into tiles; units: all that runs on the matrix units; memory, collective: the kinds of that name
     flops:  executed FLOPs on the units; bytes_moved: to and from device memory
     """
 
@@ -86,8 +83,7 @@ class Work:
 
     @staticmethod
     def of(table: OperatorTable) -> Work:
-        matrix = (table.kind == Kind.GEMM) | (table.kind == Kind.GROUPED_GEMM)
-        units = matrix | (table.kind == Kind.ATTENTION)
+        matrix, units = tiled(table), multiplies(table)
         collective = table.kind == Kind.COLLECTIVE
         flops = np.where(units, np.maximum(table.flops, table.executed_flops), 0.0)
         bytes_moved = np.where(collective, 0.0, table.bytes_read + table.bytes_written)
@@ -160,12 +156,12 @@ def _trust(work: Work, rate: Rates) -> Ints:
 def _spread(work: Work, quantised: Quantisation, trust: Ints) -> Floats:
     """(low, middle, high) factors of each row's family, wider where more is assumed; shape (3, rows)."""
     table, rules = work.table, assumptions()
-    later_phase = (table.kind == Kind.ATTENTION) & (table.phase > 0)
-    family = np.where(later_phase, len(Kind) - 1 + table.phase, table.kind)
-    family = np.where((table.kind == Kind.GEMM) & SCALED[table.precision], SPREADS.index("gemm_scaled"), family)
-    family = np.where((table.kind == Kind.MEMORY) & (table.op == COPY), SPREADS.index("stream"), family)
-    family = np.where(table.unknown, SPREADS.index("unknown"), family)
-    factors = _spreads()[:, family]
+    place, known = _places()
+    family = place[table.kind, np.minimum(table.phase, len(Phase) - 1)]
+    family = np.where((table.kind == Kind.GEMM) & SCALED[table.precision], known["gemm_scaled"], family)
+    family = np.where((table.kind == Kind.MEMORY) & (table.op == COPY), known["stream"], family)
+    family = np.where(table.unknown, known["unknown"], family)
+    factors = np.array(list(rules["spread"].values()), float).T[:, family]
     assumed = np.where(trust == Trust.DATASHEET, rules["datasheet_widening"], 1.0)
     misaligned = np.where(work.matrix & (quantised.alignment > 1), rules["alignment"]["widening"], 1.0)
     factors[0] /= assumed
@@ -174,5 +170,11 @@ def _spread(work: Work, quantised: Quantisation, trust: Ints) -> Floats:
 
 
 @cache
-def _spreads() -> Floats:
-    return np.array([assumptions()["spread"][family] for family in SPREADS], float).T
+def _places() -> tuple[Ints, dict[str, int]]:
+    """Which of roofline.toml's spreads stands for a kind (first index) in a phase (second); and the place of each by name.
+
+    Besides those of kinds there are some of formats that need scales, of plain copies and of what has no name.
+    """
+    known = {name: at for at, name in enumerate(assumptions()["spread"])}
+    of_kind = by_code(lambda record: [known[record.spreads[phase % len(record.spreads)]] for phase in Phase])
+    return of_kind, known

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import (
     COLUMNS,
@@ -32,7 +33,9 @@ from tilewise.server.operators.numbers import Number, larger
 from tilewise.server.operators.sequences import Launches
 
 # Enum members are slow to look up, and these are looked up for every row.
-_GEMM, _GROUPED, _ATTENTION, _MEMORY, _COLLECTIVE = (int(kind) for kind in Kind)
+_GEMM, _GROUPED, _ATTENTION = int(Kind.GEMM), int(Kind.GROUPED_GEMM), int(Kind.ATTENTION)
+_MEMORY, _COLLECTIVE = int(Kind.MEMORY), int(Kind.COLLECTIVE)
+_MULTIPLY = frozenset(int(kind) for kind, record in KINDS.items() if record.multiplies)
 
 Row = dict[str, Number]
 codes = cache(kernel_codes)
@@ -278,9 +281,9 @@ class Emitter:
 
 def _works(row: Row) -> bool:
     """Products of no rows still name their weights' bytes, so it is their FLOPs that count."""
-    if row["kind"] in (_MEMORY, _COLLECTIVE):
-        return _some(row["bytes_read"]) or _some(row["bytes_written"])
-    return _some(row["executed_flops"])
+    if row["kind"] in _MULTIPLY:
+        return _some(row["executed_flops"])
+    return _some(row["bytes_read"]) or _some(row["bytes_written"])
 
 
 def _some(value: Number) -> bool:

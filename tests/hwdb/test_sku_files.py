@@ -1,6 +1,7 @@
 """Every SKU file is true to its sources, and what cannot be true is refused."""
 
 import csv
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from tilewise.hwdb import sku_file
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.times import Trust
 
@@ -198,3 +200,16 @@ def test_no_two_skus_share_a_name_or_an_alias() -> None:
     families = {name for sku in map(DATABASE.sku, DATABASE.skus()) for name in sku.names.families}
     assert len(names) == len(set(names))
     assert not families & set(names)
+
+
+def test_a_generation_that_nobody_knows_is_refused_with_the_known_ones_and_the_nearest() -> None:
+    text = (files("tilewise.hwdb") / "skus" / "h100-sxm5-80gb.toml").read_text(encoding="utf-8")
+    with pytest.raises(InvalidInput) as caught:
+        sku_file.read(text.replace('generation = "hopper"', 'generation = "hoper"'), "h100-sxm5-80gb")
+    assert "'hoper' is not known: allowed are ampere, hopper" in caught.value.message
+    assert caught.value.message.endswith("did you mean 'hopper'?")
+
+
+def test_every_fraction_that_differs_by_generation_is_there_for_every_known_one() -> None:
+    for by_generation in (value for value in assumptions()["fraction"].values() if isinstance(value, dict)):
+        assert set(by_generation) == set(sku_file.GENERATIONS)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
+from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Kind, Phase
@@ -101,7 +102,7 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
     """The kernels of an engine among those that a SKU's fitted models list; models: by Kind, as Gpu has them."""
     if engine == "none":
         return Kernels()
-    lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in Kind}
+    lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in KINDS}
     about = facts()[engine]
     narrow = {precision: precision.name.lower() for precision in Precision}
     few = str(about.get("few", {}).get("kernel", ""))

@@ -16,8 +16,9 @@ import numpy as np
 
 from tilewise.hwdb.kernels import roofline
 from tilewise.hwdb.kernels.published import clock
+from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, OperatorTable, Phase
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 SCALED = ("time_s", "compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
@@ -75,8 +76,11 @@ def ratios(table: OperatorTable, sku: Sku, there: Sku) -> Floats:
 def words(table: OperatorTable) -> list[str]:
     """Which of the measured errors of a carry-over stands for each row."""
     return [
-        f"attention_{Phase(phase).name.lower()}" if kind == Kind.ATTENTION else Kind(kind).name.lower()
-        for kind, phase in zip(table.kind.tolist(), table.phase.tolist(), strict=True)
+        spreads[phase % len(spreads)]
+        for spreads, phase in (
+            (KINDS[Kind(kind)].spreads, phase)
+            for kind, phase in zip(table.kind.tolist(), table.phase.tolist(), strict=True)
+        )
     ]
 
 

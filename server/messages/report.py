@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import Any
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
@@ -24,18 +26,30 @@ def report_message(
 ) -> advisor_service_pb2.PredictResponse:
     """The whole report; operators and the diagnosis too where there are any."""
     calibration = found.calibration
-    return advisor_service_pb2.PredictResponse(
-        architecture=summary(found),
-        workload=workload_message(found.workload),
-        gpu=gpu_message(gpu),
-        step=step(found.step, calibration),
-        layers=[layer(each, found.step, calibration) for each in found.layers],
-        operators=[operator(each, calibration) for each in found.operators],
-        memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
-        summary=found.headline,
-        database_version=version,
-        diagnosis=diagnosis(diagnosed, calibration) if diagnosed else None,
-    )
+    (response,) = brief_messages([found], gpu, found.workload, version)
+    response.layers.extend(layer(each, found.step, calibration) for each in found.layers)
+    response.operators.extend(operator(each, calibration) for each in found.operators)
+    if diagnosed:
+        response.diagnosis.CopyFrom(diagnosis(diagnosed, calibration))
+    return response
+
+
+def brief_messages(
+    found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str
+) -> list[advisor_service_pb2.PredictResponse]:
+    """Answers at DETAIL_STEP about shapes of one GPU and workload."""
+    same: dict[str, Any] = {
+        "workload": workload_message(workload),
+        "gpu": gpu_message(gpu),
+        "database_version": version,
+    }
+    return [
+        advisor_service_pb2.PredictResponse(
+            architecture=summary(each), step=step(each.step, each.calibration), summary=each.headline,
+            memory=memory(each.memory, each.memory_capacity_bytes, fits=each.fits), **same,
+        )
+        for each in found
+    ]  # fmt: skip
 
 
 def table_message(
@@ -52,7 +66,7 @@ def table_message(
     )
 
 
-def summary(found: report.Report) -> model_pb2.ModelSummary:
+def summary(found: report.Brief) -> model_pb2.ModelSummary:
     arch, parameters = found.architecture, found.parameters
     return model_pb2.ModelSummary(
         name=arch.name or arch.model_type,
@@ -222,7 +236,7 @@ def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> report_
         capacity_bytes=int(capacity_bytes),
         fits=fits,
         free_bytes=int(found.free_bytes(capacity_bytes)),
-        peak_moment=found.peak_moment,
+        peak_moment=str(found.peak_moment),
         parts=parts,
         kv_cache_bytes_per_token=int(found.kv_cache_bytes_per_token),
     )

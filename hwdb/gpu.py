@@ -122,10 +122,10 @@ class Gpu:
         found = kernels(engine, models, self.sku.name)
         return replace(found, calibration=self.published.id) if self.published is not None else found
 
-    def energy(self, table: OperatorTable, times: Times, idle_s: float) -> Floats | None:
-        """Joules of one step with the bounds of a 90 % interval, (low, value, high); None without a power model.
+    def energy(self, table: OperatorTable, times: Times, idle_s: Floats) -> Floats | None:
+        """Joules of each shape's step with the bounds of a 90 % interval, shape (3, shapes); None without a power model.
 
-        table, times: of one shape, as `predict` answered; idle_s: seconds in which no kernel runs
+        table, times: as `predict` answered; idle_s: seconds in which no kernel runs, shape (shapes,)
         """
         model = self.calibration.model("power") if self.calibration is not None else None
         return power.energy(table, times, model, self.sku, idle_s) if model else None

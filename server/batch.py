@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
 
 import numpy as np
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
-from tilewise.server.architecture import count, read_with
+from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Size
+from tilewise.server.architecture.sizes import UnlikeShapes
 from tilewise.server.messages.question import text_of, workload_of
-from tilewise.server.messages.step import step_messages
+from tilewise.server.messages.report import brief_messages
 from tilewise.server.predict import predict_many
 from tilewise.server.status import to_status
 from tilewise.v1.advisor_service_pb2 import DETAIL_STEP, PredictRequest, PredictResponse, PredictResult
@@ -44,10 +46,15 @@ def likeness(request: PredictRequest) -> Hashable:
 def group_results(
     group: list[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
 ) -> list[PredictResult]:
-    """Results of requests of one likeness: one pass, or one by one where a shape among them is refused."""
+    """Results of requests of one likeness: one pass, a pass for each sort of shapes, or one by one where one is refused."""
     if group[0].detail <= DETAIL_STEP and not group[0].diagnose and len(group) > 1:
         try:
             return [PredictResult(response=response) for response in steps(group, database)]
+        except UnlikeShapes as error:
+            sorts = [np.flatnonzero(sort).tolist() for sort in (error.mask, ~error.mask)]
+            found = [group_results([group[at] for at in sort], database, predict_one) for sort in sorts]
+            by_place = dict(zip(chain(*sorts), chain(*found), strict=True))
+            return [by_place[at] for at in range(len(group))]
         except TilewiseError:
             pass  # one of the shapes is at fault: each request gets its own answer
     return [outcome(request, predict_one) for request in group]
@@ -65,8 +72,8 @@ def steps(group: Sequence[PredictRequest], database: Database) -> list[PredictRe
     first = group[0]
     gpu, workload = database.gpu(first.gpu, first.calibration), workload_of(first.workload)
     architecture = read_with(text_of(first.model), sizes_of(group), first.model.name)
-    table = predict_many(gpu, architecture, workload)
-    return step_messages(table, gpu, architecture, count(architecture), workload, len(group), database.version)
+    briefs = predict_many(gpu, architecture, workload).briefs(len(group))
+    return brief_messages(briefs, gpu, workload, database.version)
 
 
 def sizes_of(group: Sequence[PredictRequest]) -> dict[str, Size]:

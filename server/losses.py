@@ -29,18 +29,17 @@ _LAUNCH = CAUSES.index("launch")
 
 
 def losses(
-    table: OperatorTable, times: Times, launched: Floats, peaks: dict[int, Peak], idle_s: float, group: Ints, size: int
+    table: OperatorTable, times: Times, peaks: dict[int, Peak], idle_s: Floats, group: Ints, size: int
 ) -> Floats:
     """Seconds by cause of each group of rows, repeats counted; shape (len(CAUSES), size).
 
-    A row's rest, after its FLOPs at the peak and what its tiles lose, belongs to its own wall. `idle_s`, in which the GPU
-    waits between kernels or for the CPU, is shared out by launches. All of it adds up to the step's time.
+    A row's rest, after its FLOPs at the peak and what its tiles lose, belongs to its own wall. `idle_s` of each group, in
+    which the GPU waits between kernels or for the CPU, is lost to launches. All of it adds up to the step's time.
     """
     seconds = _rows(table, times, peaks)
     weighted = seconds * table.count
     sums: Floats = np.stack([np.bincount(group, row, size) for row in weighted]).astype(float, copy=False)
-    launches = np.bincount(group, table.count * launched, size)
-    sums[_LAUNCH] += idle_s * launches / max(float(launches.sum()), 1.0)
+    sums[_LAUNCH] += idle_s
     return sums
 
 

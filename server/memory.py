@@ -13,17 +13,20 @@ GiB is 2**30 bytes; every figure here is in bytes.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS
 from tilewise.server.architecture.model import Architecture, Attention, Block, Recurrent, Split
+from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.attention import cache_width
 from tilewise.server.operators.build import walk
 from tilewise.server.operators.emitter import Emitter, Event
 from tilewise.server.operators.engine import planned
-from tilewise.server.operators.numbers import Number, choose, larger, local, smaller, some
+from tilewise.server.operators.numbers import Number, choose, larger, largest, local, pick, smaller, some
 from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.workload import Workload
@@ -51,7 +54,7 @@ class MemoryReport:
     """
 
     total_bytes: Number
-    peak_moment: str
+    peak_moment: str | NDArray[np.str_]
     parts: tuple[MemoryPart, ...]
     kv_cache_bytes_per_token: Number
 
@@ -62,6 +65,17 @@ class MemoryReport:
     def part(self, name: str) -> Number:
         """Size of a part, 0 where the workload has none."""
         return next((part.size_bytes for part in self.parts if part.name == name), 0)
+
+    def rows(self, count: int) -> Iterator[MemoryReport]:
+        """One of plain numbers for each of `count` candidates; a use of no bytes is none."""
+        sizes = [
+            zip(column(part.size_bytes, count), column(part.peak_bytes, count), strict=True) for part in self.parts
+        ]
+        names = [part.name for part in self.parts]
+        whole = (column(each, count) for each in (self.total_bytes, self.peak_moment, self.kv_cache_bytes_per_token))
+        for total, moment, per_token, *each in zip(*whole, *sizes, strict=True):
+            parts = (MemoryPart(name, *size) for name, size in zip(names, each, strict=True) if size[0])
+            yield MemoryReport(total, moment, tuple(parts), per_token)
 
 
 def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = None) -> MemoryReport:
@@ -147,7 +161,7 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     states = 2 * weights if plan.workload.optimizer == "adamw" else 0
     moments = dict(_moments(arch, plan, e, weights))
     totals = {name: sum(alive.values()) for name, alive in moments.items()}
-    peak = max(totals, key=lambda name: float(np.max(totals[name])))
+    at = largest(list(totals.values()))
     fixed = {"weights": weights, "optimizer_state": states, "workspace": WORKSPACE_BYTES}
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
     sizes = {
@@ -157,10 +171,10 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
     }
-    alive = {**fixed, **moments[peak]}
-    parts = tuple(MemoryPart(name, size, alive.get(name, 0)) for name, size in sizes.items())
+    alive = {name: pick(at, [moment.get(name, 0) for moment in moments.values()]) for name in sizes}
+    parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
     total: Number = sum(part.peak_bytes for part in parts)
-    return MemoryReport(total, peak, parts, 0)
+    return MemoryReport(total, np.array(list(moments))[at], parts, 0)
 
 
 def _kept_until_backward(e: Emitter) -> Number:

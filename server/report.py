@@ -1,14 +1,11 @@
-"""What a prediction says: plain frozen dataclasses, SI units in the names. Filled by server/predict.py."""
+"""What a prediction says: plain frozen dataclasses, SI units in the names. Filled by server/predict.py and server/steps.py."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Ints, OperatorTable
+from tilewise.hwdb.table import OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, Wall
 from tilewise.server.architecture.counting import ParameterCount
 from tilewise.server.architecture.model import Architecture
@@ -163,8 +160,8 @@ class TableReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The answer to one question. `table` and `times` are what it was made of, row by row."""
+class Brief:
+    """The answer about one shape, without what it is made of."""
 
     architecture: Architecture
     workload: Workload
@@ -173,41 +170,18 @@ class Report:
     parameters: ParameterCount
     rank_parameters: int
     step: Step
-    layers: tuple[Layer, ...]
-    operators: tuple[Operator, ...]
     memory: MemoryReport
     memory_capacity_bytes: float
     fits: bool
     headline: str
     notes: tuple[str, ...]
-    table: OperatorTable
-    times: Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTable:
-    """One row a candidate shape; arrays of shape (candidates,). NaN (and `refusal` set) where a row has no time."""
+class Report(Brief):
+    """The answer to one question. `table` and `times` are what it was made of, row by row."""
 
-    time_s: Floats
-    low_s: Floats
-    high_s: Floats
-    busy_s: Floats
-    issue_s: Floats
-    tokens_per_s: Floats
-    mfu: Floats
-    hfu: Floats
-    mbu: Floats
-    flops: Floats
-    executed_flops: Floats
-    memory_bytes: Floats
-    launches: Floats
-    walls_s: NDArray[np.float64]  # (Wall, candidates)
-    wall: Ints
-    trust: Ints
-    distance: Floats
-    refusal: Ints  # index into `refusals`, -1 where there is a time
-    peak_memory_bytes: Floats
-    fits: NDArray[np.bool_]
-    parameters: Floats
-    peak: Peak
-    refusals: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    operators: tuple[Operator, ...]
+    table: OperatorTable
+    times: Times

@@ -8,7 +8,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kinds import KINDS, SHOWN, multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.intervals import bounds
@@ -26,12 +26,11 @@ REGIMES = {
 }
 
 
-def regime(walls: tuple[float, ...]) -> str:
-    """What the step is bound by: the largest of compute, bandwidth, overhead and communication."""
-    sums: dict[str, float] = {}
-    for wall, seconds in zip(Wall, walls, strict=True):
-        sums[REGIMES[wall]] = sums.get(REGIMES[wall], 0.0) + (0.0 if np.isnan(seconds) else seconds)
-    return max(sums, key=lambda name: sums[name])
+def regimes(walls: Floats) -> list[str]:
+    """What each step is bound by: the largest of compute, bandwidth, overhead and communication; walls: (Wall, shapes)."""
+    names = list(dict.fromkeys(REGIMES.values()))
+    sums = np.stack([walls[[wall for wall in Wall if REGIMES[wall] == name]].sum(axis=0) for name in names])
+    return [names[at] for at in sums.argmax(axis=0)]
 
 
 class Groups:
@@ -64,13 +63,12 @@ def layers(
     gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak, idle_s: float
 ) -> tuple[Layer, ...]:
     """One row a kind of layer, in the order the step meets them; `idle_s` of the GPU is shared out by launches."""
-    names = list(dict.fromkeys(label.part for label in table.labels))
-    codes = np.array([names.index(label.part) for label in table.labels])
-    group = codes[table.label]
+    names, group = parts_of(table)
     sums = Groups(table, times, launched, group, len(names))
     busy, bandwidth = np.nansum(sums.time), gpu.sku.hbm_bytes_per_s
-    lost = losses(table, times, launched, peaks(gpu, table, times), idle_s, group, len(names))
-    sums.walls[:, Wall.LAUNCH] += idle_s * sums.launches / max(float(sums.launches.sum()), 1.0)
+    idle = idle_s * sums.launches / max(float(sums.launches.sum()), 1.0)
+    lost = losses(table, times, peaks(gpu, table, times), idle, group, len(names))
+    sums.walls[:, Wall.LAUNCH] += idle
     rows = zip(
         names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
         lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(),
@@ -85,6 +83,13 @@ def layers(
         )
         for name, time, low, high, wall, walls, causes, flops, moved, launches, trust, distance in rows
     )  # fmt: skip
+
+
+def parts_of(table: OperatorTable) -> tuple[list[str], Ints]:
+    """Kinds of layer in the order the step meets them, and for every row which of them it belongs to."""
+    names = list(dict.fromkeys(label.part for label in table.labels))
+    codes = np.array([names.index(label.part) for label in table.labels])
+    return names, codes[table.label]
 
 
 def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
@@ -136,19 +141,18 @@ def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
 
 
 def headline(
-    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, parts: tuple[Layer, ...], resident: MemoryReport
+    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, largest: tuple[str, float], resident: MemoryReport
 ) -> str:
-    """The one sentence that matters."""
+    """The one sentence that matters; largest: a kind of layer and its share of the busy time."""
     name = arch.name or arch.family
-    free = float(np.min(gpu.sku.memory_bytes - resident.total_bytes))
+    free = float(resident.free_bytes(gpu.sku.memory_bytes))
     fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than the GPU has."
     if step.time is None:
         return f"{name} on {gpu.sku.name}: no time for the step: {step.refusal}.{fits}"
-    largest = max(parts, key=lambda part: part.share)
     share = step.walls[step.wall] / step.time.time_s
     bound = {"overhead": "launch-bound", "bandwidth": "memory-bound"}.get(step.regime, f"{step.regime}-bound")
     verb = {"train": "trains at", "prefill": "prefills", "decode": "decodes"}[workload.phase]
     return (
         f"{name} {verb} {step.tokens_per_s:,.0f} tokens/s on {gpu.sku.name} ({step.time.time_s * 1e3:.4g} ms a step, "
-        f"MFU {step.mfu:.1%}): {bound}, {share:.0%} of the time on that wall, most in {largest.name} ({largest.share:.0%}).{fits}"
+        f"MFU {step.mfu:.1%}): {bound}, {share:.0%} of the time on that wall, most in {largest[0]} ({largest[1]:.0%}).{fits}"
     )

@@ -60,15 +60,16 @@ def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
 
-def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: float) -> Floats:
-    """(low, value, high) joules of one step of one shape: the mix's power while kernels run, the static power between them.
+def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats) -> Floats:
+    """Joules of one step, (low, value, high) by shape: the mix's power while kernels run, the static power between them.
 
     The bounds take every kernel at the bound of its time, widened by what the power fit misses.
     """
-    watts = float(settle(table, times, model, sku).power_w[0])
-    busy = np.array([table.count @ seconds for seconds in (times.low_s, times.time_s, times.high_s)])
+    watts = settle(table, times, model, sku).power_w[: table.shapes]  # the first rows are one of each shape
+    seconds = (times.low_s, times.time_s, times.high_s)
+    busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
     missed = np.array([1 - model["clock_error"], 1.0, 1 + model["clock_error"]])
-    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed
+    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed[:, None]
     return joules
 
 

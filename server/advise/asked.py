@@ -11,7 +11,8 @@ from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.subject import Subject
-from tilewise.server.architecture import Architecture, count
+from tilewise.server.architecture import Architecture
+from tilewise.server.architecture.sizes import UnlikeShapes
 from tilewise.server.deadline import check_alive
 from tilewise.server.predict import predict_many
 from tilewise.server.workload import Workload
@@ -48,11 +49,11 @@ def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figur
     found = Figures(np.full((len(asked), total), np.nan), np.full((len(asked), total), np.nan), np.full(total, np.nan))
 
     def fill(arch: Architecture, rows: Ints) -> None:
-        found.parameters[rows] = count(arch).total
         for at, each in enumerate(asked):
-            table = predict_many(each.gpu, arch, each.workload)
-            found.time_s[at, rows] = table.time_s
-            found.memory_bytes[at, rows] = table.peak_memory_bytes
+            shapes = predict_many(each.gpu, arch, each.workload)
+            found.parameters[rows] = shapes.parameters.total
+            found.time_s[at, rows] = shapes.steps.time_s
+            found.memory_bytes[at, rows] = shapes.memory.total_bytes
 
     for first in range(0, total, CHUNK):
         rows = np.arange(first, min(first + CHUNK, total))
@@ -72,7 +73,7 @@ def each_possible(
     use: Callable[[Architecture, Ints], None],
     refuse: Callable[[int, TilewiseError], None] = ignore,
 ) -> None:
-    """`use` with the shapes of `rows`; where one of them is impossible, with those of its halves that are not."""
+    """`use` with the shapes of `rows`: with either sort where they are unlike, with either half where one is impossible."""
     check_alive()  # where all are impossible, each is read by itself
     alone = len(rows) == 1  # a single shape has plain numbers
     try:
@@ -80,9 +81,10 @@ def each_possible(
     except (InvalidInput, NotAvailable) as error:
         if alone:
             refuse(int(rows[0]), error)
-        else:
-            each_possible(subject, changes, rows[: len(rows) // 2], use, refuse)
-            each_possible(subject, changes, rows[len(rows) // 2 :], use, refuse)
+            return
+        first = error.mask if isinstance(error, UnlikeShapes) else np.arange(len(rows)) < len(rows) // 2
+        each_possible(subject, changes, rows[first], use, refuse)
+        each_possible(subject, changes, rows[~first], use, refuse)
 
 
 def as_changes(subject: Subject, shapes: Sequence[Mapping[str, int]]) -> Changes:

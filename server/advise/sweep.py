@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -16,8 +16,7 @@ from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
-from tilewise.server.predict import predict_many
-from tilewise.server.report import StepTable
+from tilewise.server.predict import Shapes, predict_many
 from tilewise.server.workload import Workload
 
 OF_WORKLOAD = ("batch", "sequence", "context", "tensor_parallel")
@@ -35,13 +34,13 @@ class Axis:
 class Pass:
     """Points of one GPU and workload that were predicted together.
 
-    at: their places in the grid; table: their steps, a row a point, None where `error` says why there is none
+    at: their places in the grid; shapes: what was predicted of them, None where `error` says why there is none
     """
 
     gpu: Gpu
     workload: Workload
     at: Ints
-    table: StepTable | None
+    shapes: Shapes | None
     error: TilewiseError | None = None
 
 
@@ -107,13 +106,3 @@ def _pass(
         except TilewiseError as error:
             refuse(int(rows[0]), error)
     yield from done
-
-
-def rows_of(table: StepTable, count: int) -> dict[str, np.ndarray]:
-    """Columns of shape (count,) of a table, also where all of its points are alike."""
-    columns = {each.name: getattr(table, each.name) for each in fields(table)}
-    return {
-        name: np.broadcast_to(value, count)
-        for name, value in columns.items()
-        if isinstance(value, np.ndarray) and value.ndim == 1
-    }

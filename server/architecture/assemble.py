@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm
@@ -23,7 +21,7 @@ from tilewise.server.architecture.model import (
     Split,
     Stack,
 )
-from tilewise.server.architecture.sizes import Keys, divide, invalid, product
+from tilewise.server.architecture.sizes import Keys, agreed, divide, invalid, product
 
 
 def _sliding(keys: Keys) -> Attention:
@@ -142,7 +140,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
 def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     """Matrices between tables and model where their widths differ."""
     narrow, hidden = keys["embedding_size"], keys["hidden_size"]
-    if narrow is None or np.all(narrow == hidden):
+    if narrow is None or agreed(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
     return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tilewise.server.architecture.model import (
@@ -19,6 +19,7 @@ from tilewise.server.architecture.model import (
     Size,
     Stack,
 )  # fmt: skip
+from tilewise.server.architecture.sizes import column
 
 _Counted = Linear | Norm | Embedding
 
@@ -33,6 +34,14 @@ class ParameterCount:
     total: Size
     active: Size
     parts: dict[str, Size]
+
+    def rows(self, candidates: int) -> Iterator[ParameterCount]:
+        """One of plain numbers for each candidate; a part that a candidate lacks is left out."""
+        columns = [column(size, candidates) for size in self.parts.values()]
+        whole = column(self.total, candidates), column(self.active, candidates)
+        for total, active, *sizes in zip(*whole, *columns, strict=True):
+            parts = {part: size for part, size in zip(self.parts, sizes, strict=True) if size}
+            yield ParameterCount(total=total, active=active, parts=parts)
 
 
 def count(architecture: Architecture) -> ParameterCount:

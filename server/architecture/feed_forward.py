@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Experts, Linear, Mlp, Norm, Size
-from tilewise.server.architecture.sizes import Keys, invalid, need, product
+from tilewise.server.architecture.sizes import Keys, agreed, invalid, need, product
 
 
 def matrices(keys: Keys, hidden: Size, width: Size, bias: bool, gate_up: str) -> tuple[Linear, ...]:
@@ -50,7 +50,7 @@ def experts(keys: Keys) -> Experts | Mlp:
         expert=matrices(keys, inner, width, keys["expert_bias"], keys["expert_gate_up"]),
         gated=keys["gated"],
         activation=keys["hidden_act"],
-        shared=None if isinstance(shared_width, int) and shared_width == 0 else dense(keys, shared_width),
+        shared=dense(keys, shared_width) if agreed(shared_width > 0) else None,
         shared_gate=Linear(name="shared_gate", inputs=hidden, outputs=1) if keys["shared_gate"] else None,
         extra_parameters=product(keys, keys["router_extra"]),
     )

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from tilewise.hwdb.errors import InvalidInput, TooLarge
 from tilewise.server.architecture.assemble import architecture
 from tilewise.server.architecture.canonical import canonical
@@ -35,15 +37,24 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
     Raises besides: InvalidInput that names the first candidate that is impossible.
     """
     raw = _parse(text)
-    model_type, table = _model_type(raw), _table(raw)
-    if table.parts:
-        result = multimodal(raw, table, overrides, name)
-    else:
-        keys = canonical(raw, table, overrides)
-        keys.update(_class_values(keys["architectures"], table))
-        result = architecture(keys, table.name, model_type, name)
+    try:
+        result = _assembled(raw, overrides, name)
+    except ValueError as error:  # numpy's, where an array is asked as one number
+        if not any(isinstance(size, np.ndarray) for size in overrides.values()):
+            raise
+        message = f"{', '.join(overrides)} decide on structure: such shapes are read one by one"
+        raise InvalidInput(message, reason="INVALID_SHAPE", field="architecture") from error
     notes = dict.fromkeys((*result.notes, *(text for key, text in key_rules().notes.items() if raw.get(key))))
     return replace(result, notes=tuple(notes)) if notes else result
+
+
+def _assembled(raw: dict[str, Any], overrides: Mapping[str, Size], name: str) -> Architecture:
+    table = _table(raw)
+    if table.parts:
+        return multimodal(raw, table, overrides, name)
+    keys = canonical(raw, table, overrides)
+    keys.update(_class_values(keys["architectures"], table))
+    return architecture(keys, table.name, _model_type(raw), name)
 
 
 def sizes(text: str, overrides: Mapping[str, int]) -> dict[str, int]:

@@ -6,12 +6,33 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.families import key_rules
 from tilewise.server.architecture.model import Size
 
 Keys = dict[str, Any]
+
+
+class UnlikeShapes(InvalidInput):
+    """Candidates that differ in more than sizes, so that one pass cannot answer them as each alone.
+
+    mask: those of one sort; both sorts are to be asked apart
+    """
+
+    def __init__(self, mask: NDArray[np.bool_]) -> None:
+        super().__init__("the shapes run unlike operators", reason="INVALID_SHAPE", field="architecture")
+        self.mask = mask
+
+
+def agreed(answer: Any) -> bool:
+    """The one answer of all candidates to a question. Raises UnlikeShapes where they disagree."""
+    if not isinstance(answer, np.ndarray):
+        return bool(answer)
+    if answer.any() != answer.all():
+        raise UnlikeShapes(answer)
+    return bool(answer.all())
 
 
 def invalid(key: str, message: str, reason: str = "INVALID_SHAPE", **metadata: object) -> InvalidInput:
@@ -80,3 +101,9 @@ def need(keys: Mapping[str, Any], key: str) -> Size:
     if value is None:
         raise invalid(key, f"{key} is needed and not given")
     return value
+
+
+def column(values: Any, count: int) -> list[Any]:
+    """A value for all candidates, or one for each along the last axis, as a list of `count`: of plain numbers, or of lists."""
+    found: list[Any] = np.broadcast_to(values, (*np.shape(values)[:-1], count)).T.tolist()
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
@@ -26,18 +27,30 @@ from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
 def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
     """The whole report; operators too where there are any."""
     calibration = found.calibration
-    return advisor_service_pb2.PredictResponse(
-        architecture=summary(found),
-        workload=workload_message(found.workload),
-        gpu=gpu_message(gpu),
-        step=step(found.step, calibration),
-        layers=[layer(each, found.step, calibration) for each in found.layers],
-        operators=[operator(each, calibration) for each in found.operators],
-        memory=memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
-        summary=found.headline,
-        database_version=version,
-        rows=to_columns(found.table, found.times) if found.operators and found.step.time else (),
-    )
+    (response,) = brief_messages([found], gpu, found.workload, version)
+    response.layers.extend(layer(each, found.step, calibration) for each in found.layers)
+    response.operators.extend(operator(each, calibration) for each in found.operators)
+    if found.operators and found.step.time:
+        response.rows.extend(to_columns(found.table, found.times))
+    return response
+
+
+def brief_messages(
+    found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str
+) -> list[advisor_service_pb2.PredictResponse]:
+    """Answers at DETAIL_STEP about shapes of one GPU and workload."""
+    same: dict[str, Any] = {
+        "workload": workload_message(workload),
+        "gpu": gpu_message(gpu),
+        "database_version": version,
+    }
+    return [
+        advisor_service_pb2.PredictResponse(
+            architecture=summary(each), step=step(each.step, each.calibration), summary=each.headline,
+            memory=memory(each.memory, each.memory_capacity_bytes, fits=each.fits), **same,
+        )
+        for each in found
+    ]  # fmt: skip
 
 
 def table_message(
@@ -54,7 +67,7 @@ def table_message(
     )
 
 
-def summary(found: report.Report) -> model_pb2.ModelSummary:
+def summary(found: report.Brief) -> model_pb2.ModelSummary:
     arch, parameters = found.architecture, found.parameters
     return model_pb2.ModelSummary(
         name=arch.name or arch.model_type,
@@ -234,7 +247,7 @@ def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> report_
         capacity_bytes=int(capacity_bytes),
         fits=fits,
         free_bytes=int(found.free_bytes(capacity_bytes)),
-        peak_moment=found.peak_moment,
+        peak_moment=str(found.peak_moment),
         parts=parts,
         kv_cache_bytes_per_token=int(found.kv_cache_bytes_per_token),
     )

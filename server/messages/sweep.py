@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, OutOfRange
 from tilewise.server.advise.cliffs import Cliff, cliffs
-from tilewise.server.advise.sweep import Axis, Pass, grid, rows_of, sweep
+from tilewise.server.advise.sweep import Axis, Pass, grid, sweep
+from tilewise.server.architecture.sizes import column
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
-from tilewise.server.messages.step import column, prediction_rows
+from tilewise.server.messages.report import prediction
+from tilewise.server.predict import Shapes, calibration_of
 from tilewise.server.status import to_status
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1.prediction_pb2 import Progress
@@ -29,10 +32,9 @@ def sweep_responses(request: advice.SweepRequest, database: Database) -> Iterato
     flops = {gpu.sku.name: np.full(len(points), np.nan) for gpu in gpus}
     yield advice.SweepResponse(database_version=database.version, progress=Progress(total_count=total))
     for found in sweep(subject, workload, gpus, axes):
-        if found.table is not None:
-            columns = rows_of(found.table, len(found.at))
-            time_s[found.gpu.sku.name][found.at] = columns["time_s"]
-            flops[found.gpu.sku.name][found.at] = columns["flops"]
+        if found.shapes is not None:
+            time_s[found.gpu.sku.name][found.at] = found.shapes.steps.time_s
+            flops[found.gpu.sku.name][found.at] = found.shapes.steps.causal_flops
         done += len(found.at)
         yield advice.SweepResponse(
             points=point_messages(found, points), progress=Progress(done_count=done, total_count=total)
@@ -62,28 +64,32 @@ def axis_of(message: advice.Axis) -> Axis:
 
 
 def point_messages(found: Pass, points: list[tuple[int, ...]]) -> Iterator[advice.SweepPoint]:
-    sku = found.gpu.sku.name
-    if found.table is None:
+    sku = found.gpu.sku
+    if found.shapes is None:
         error = to_status(found.error) if found.error else None
-        yield from (advice.SweepPoint(values=points[at], gpu=sku, error=error) for at in found.at)
+        yield from (advice.SweepPoint(values=points[at], gpu=sku.name, error=error) for at in found.at)
         return
-    count, table = len(found.at), found.table
-    calibration = getattr(found.gpu.calibration, "id", "")
-    columns = zip(
-        found.at.tolist(), prediction_rows(table, calibration, count), column(table.mfu, count),
-        column(table.tokens_per_s, count), column(table.parameters, count), column(table.peak_memory_bytes, count),
-        column(table.refusal, count), strict=True,
-    )  # fmt: skip
-    for at, prediction, mfu, rate, parameters, memory, refusal in columns:
+    rows = zip(found.at.tolist(), *_columns(found.shapes, len(found.at)), strict=True)
+    for at, refusal, time, trust, wall, distance, mfu, rate, parameters, memory in rows:
         point = advice.SweepPoint(
-            values=points[at], gpu=sku, prediction=prediction, parameter_count=int(parameters), memory_bytes=int(memory)
-        )
-        if prediction is None:
-            point.error.CopyFrom(to_status(OutOfRange(table.refusals[refusal], reason="OUT_OF_RANGE")))
+            values=points[at], gpu=sku.name, parameter_count=int(parameters), memory_bytes=int(memory),
+            prediction=prediction(time, trust, wall, distance, calibration_of(found.gpu)),
+        )  # fmt: skip
+        if refusal:
+            point.error.CopyFrom(to_status(OutOfRange(refusal, reason="OUT_OF_RANGE")))
         else:
-            point.mfu, point.tokens_per_s = mfu, rate
-            point.fits = memory <= found.gpu.sku.memory_bytes
+            point.mfu, point.tokens_per_s, point.fits = mfu, rate, memory <= sku.memory_bytes
         yield point
+
+
+def _columns(found: Shapes, count: int) -> list[list[Any]]:
+    """What a point says, column by column."""
+    steps = found.steps
+    refusals, *others = (
+        steps.column(name, count) for name in ("refusal", "trust", "wall", "distance", "mfu", "tokens_per_s")
+    )
+    sizes = column(found.parameters.total, count), column(found.memory.total_bytes, count)
+    return [refusals, steps.intervals(count), *others, *sizes]
 
 
 def cliff_message(cliff: Cliff) -> advice.Cliff:

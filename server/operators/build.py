@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-import numpy as np
-
 from tilewise.hwdb.kernels.published.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
@@ -17,7 +15,7 @@ from tilewise.server.operators.ends import embed, head, optimize, positions, tie
 from tilewise.server.operators.experts import mixture
 from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.linear import accumulate, norm, operation, project
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Number, larger
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur
@@ -89,7 +87,10 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
 def _rope_dim(stack: Stack) -> Number:
     """Width of the rotary tables; 0 where the stack has none."""
     dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
-    return max((d for d in dims), key=lambda d: int(np.max(d)), default=0)
+    widest: Number = 0
+    for dim in dims:
+        widest = larger(widest, dim)
+    return widest
 
 
 def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:

@@ -10,11 +10,11 @@ from tilewise.server.workload import Workload
 
 
 def by_shape(table: OperatorTable, values: Floats) -> Floats:
-    """Sum a column over each candidate's rows, repeats included; shape (shapes,)."""
-    if table.shapes == 1:
-        return np.array([table.count @ values])
-    sums: Floats = (table.count * values).reshape(-1, table.shapes).sum(axis=0)
-    return sums
+    """Sum a column over each candidate's rows, repeats included; shape (shapes,).
+
+    Row after row, so that a candidate has the same sum, to the bit, alone and among others.
+    """
+    return np.bincount(table.shape, table.count * values, table.shapes).astype(float, copy=False)
 
 
 def causal_flops(table: OperatorTable) -> Floats:

@@ -271,9 +271,9 @@ class Emitter:
         return table_from_columns(labels, shapes, length * shapes, flat)
 
     def _shapes(self) -> int:
-        """Candidates: every size of a row enters its bytes, and depth its count."""
+        """Candidates: every size of a row enters its bytes, depth its count, and a window its FLOPs."""
         for row in self.rows:
-            for value in (row["bytes_read"], row["bytes_written"], row["count"]):
+            for value in (row["bytes_read"], row["bytes_written"], row["count"], row.get("flops")):
                 if isinstance(value, np.ndarray):
                     return len(value)
         return 1

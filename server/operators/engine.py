@@ -7,7 +7,7 @@ where one was published (plan.kernels), else what answers without an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from tilewise.server.operators import attention, experts, feedforward
 from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import all_reduce, operation, project, shard
-from tilewise.server.operators.numbers import Number, same, some
+from tilewise.server.operators.numbers import Notes, Number, same, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
@@ -189,10 +189,18 @@ def _hit(plan: Plan, moe: Experts, tokens: Number) -> Number:
     return hit if isinstance(moe.count, np.ndarray) or isinstance(moe.top_k, np.ndarray) else float(hit[0])
 
 
-def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """What an engine's step rests on, and which operators are not its own kernels; beyond: those of unpublished sizes."""
+def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: Sequence[tuple[str, ...]]) -> list[Notes]:
+    """What each candidate's step rests on under an engine, and which operators are not its own kernels.
+
+    beyond: of each candidate, those of unpublished sizes
+    """
     if workload.engine == "none":
-        return ()
+        return [{} for _ in beyond]
+    found = {names: dict.fromkeys(_notes(arch, workload, known, names)) for names in set(beyond)}
+    return [found[names] for names in beyond]
+
+
+def _notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...]) -> list[str]:
     lacking = list(_lacking(arch, workload, known))
     lines = [f"engine {workload.engine}: the whole step is one CUDA graph; scheduling and sampling are left out"]
     if known.calibration:
@@ -211,7 +219,7 @@ def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[
         lines.append(f"tokens are taken to be spread {how} over the experts (--expert-skew)")
         if workload.format in EXPERTS_ONLY:
             lines.append(f"{workload.precision} is the experts' format; all other products run in 16 bit")
-    return tuple(lines)
+    return lines
 
 
 def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator[str]:

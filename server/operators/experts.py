@@ -6,10 +6,11 @@ import numpy as np
 
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Architecture, Experts
+from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, all_reduce, operation, project, shard
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Notes, Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, permute, route
 from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
@@ -18,7 +19,7 @@ from tilewise.server.operators.variants import Variant
 
 def distinct_experts(count: Number, top_k: Number, tokens: Number) -> Number:
     """Experts that `tokens` tokens hit, expected for independent uniform choices: E (1 - (1 - k/E)^n)."""
-    return count * (1 - (1 - top_k / count) ** tokens)
+    return count * (1 - np.power(1 - top_k / count, tokens))  # numpy's own also for one number: its last bit is another
 
 
 def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
@@ -32,19 +33,23 @@ def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
 EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
 
 
-def padding_notes(arch: Architecture, tokens: int) -> tuple[str, ...]:
-    """How full the experts are at this many tokens, for every distinct mixture of the architecture."""
-    found: dict[str, None] = {}
+def padding_notes(arch: Architecture, tokens: int, candidates: int = 1) -> list[Notes]:
+    """How full the experts are at this many tokens, for every distinct mixture of each candidate."""
+    found: list[Notes] = [{} for _ in range(candidates)]
     for moe in (block.feed_forward for stack in arch.stacks for block in stack.blocks):
         if isinstance(moe, Experts):
-            hit = np.mean(distinct_experts(moe.count, moe.top_k, tokens))
-            rows = np.mean(tokens * moe.top_k) / hit
-            waste = float(np.mean(padded_share(tokens, moe, EXPERT_TILE)))
-            found[
-                f"{hit:.4g} of {np.max(moe.count)} experts are hit, {rows:.4g} tokens each; a kernel that pads experts to "
-                f"{EXPERT_TILE} rows would waste {waste:.2%} of their work"
-            ] = None
-    return tuple(found)
+            hit = distinct_experts(moe.count, moe.top_k, tokens)
+            figures = hit, moe.count, tokens * moe.top_k / hit, padded_share(tokens, moe, EXPERT_TILE)
+            for notes, *each in zip(found, *(column(figure, candidates) for figure in figures), strict=True):
+                notes[_padding_note(*each)] = None
+    return found
+
+
+def _padding_note(hit: float, count: int, rows: float, waste: float) -> str:
+    return (
+        f"{hit:.4g} of {count} experts are hit, {rows:.4g} tokens each; a kernel that pads experts to "
+        f"{EXPERT_TILE} rows would waste {waste:.2%} of their work"
+    )
 
 
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.server.architecture.sizes import agreed
+
+Notes = dict[str, None]  # sentences about one candidate, each once, in order
 Number = int | float | NDArray[Any]
 
 
 def some(size: Number) -> bool:
-    """Whether a size is positive (for any candidate): 0 stands for absent."""
-    return bool((size > 0).any()) if isinstance(size, np.ndarray) else size > 0
+    """Whether a size is positive: 0 stands for absent. Raises UnlikeShapes where it is for some candidates alone."""
+    return agreed(size > 0)
 
 
 def same(one: Number, other: Number) -> bool:
-    """Whether two sizes are equal for every candidate."""
-    equal = one == other
-    return bool(equal.all()) if isinstance(equal, np.ndarray) else bool(equal)
+    """Whether two sizes are equal. Raises UnlikeShapes where they are for some candidates alone."""
+    return agreed(one == other)
 
 
 def smaller(one: Number, other: Number) -> Number:
@@ -31,6 +34,18 @@ def larger(one: Number, other: Number) -> Number:
     if isinstance(one, np.ndarray) or isinstance(other, np.ndarray):
         return np.maximum(one, other)
     return max(one, other)
+
+
+def largest(sizes: Sequence[Number]) -> int | NDArray[np.int64]:
+    """Which of several sizes is the largest, the first of equal ones; for every candidate."""
+    if any(isinstance(size, np.ndarray) for size in sizes):
+        return np.asarray(np.stack(np.broadcast_arrays(*sizes)).argmax(axis=0))
+    return max(range(len(sizes)), key=sizes.__getitem__)
+
+
+def pick(at: int | NDArray[np.int64], sizes: Sequence[Number]) -> Number:
+    """The size that `largest` points at; for every candidate."""
+    return np.choose(at, np.broadcast_arrays(*sizes)) if isinstance(at, np.ndarray) else sizes[at]
 
 
 def choose(condition: Any, yes: Number, no: Number) -> Number:

@@ -12,6 +12,8 @@ from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split
+from tilewise.server.architecture.sizes import agreed, column
+from tilewise.server.operators.numbers import Notes
 from tilewise.server.workload import Workload
 
 BLOCKS = {"fp8_block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
@@ -116,20 +118,21 @@ def _divisible(arch: Architecture, workload: Workload) -> Iterator[tuple[str, Si
                 yield "intermediate_size", layer.width, *tensor
 
 
-def notes(arch: Architecture, tp: int) -> tuple[str, ...]:
-    """What tensor parallelism does besides splitting: replicated kv heads, a padded vocabulary."""
-    found: dict[str, None] = {}
-    for stack in arch.stacks:
-        for block in stack.blocks:
-            for mixer in block.mixers:
-                if isinstance(mixer, Attention) and mixer.latent is None and np.any(np.asarray(mixer.kv_heads) < tp):
-                    heads = int(np.min(mixer.kv_heads))
-                    found[
-                        f"tensor_parallel {tp} exceeds {heads} kv heads: each kv head is held by {tp // heads} ranks"
-                    ] = None
-    if arch.head is not None and np.any(np.asarray(arch.head.outputs) % tp):
-        found[f"vocabulary {int(np.max(arch.head.outputs))} is padded to a multiple of tensor_parallel {tp}"] = None
-    return tuple(found)
+def notes(arch: Architecture, tp: int, candidates: int = 1) -> list[Notes]:
+    """What tensor parallelism does besides splitting, for each candidate: replicated kv heads, a padded vocabulary."""
+    found: list[Notes] = [{} for _ in range(candidates)]
+    mixers = [mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers] if tp > 1 else []
+    for mixer in mixers:
+        if isinstance(mixer, Attention) and mixer.latent is None:
+            for each, heads in zip(found, column(mixer.kv_heads, candidates), strict=True):
+                if heads < tp:
+                    held = f"each kv head is held by {tp // heads} ranks"
+                    each[f"tensor_parallel {tp} exceeds {heads} kv heads: {held}"] = None
+    outputs = 0 if arch.head is None else arch.head.outputs
+    for each, vocabulary in zip(found, column(outputs, candidates), strict=True):
+        if vocabulary % tp:
+            each[f"vocabulary {vocabulary} is padded to a multiple of tensor_parallel {tp}"] = None
+    return found
 
 
 def block_checks(arch: Architecture, tp: int, blocks: dict[str, int] | None = None) -> list[BlockCheck]:
@@ -174,5 +177,5 @@ def linears(arch: Architecture) -> Iterator[tuple[Linear, Size, bool]]:
 
 def _half(linear: Linear, width: Size) -> Linear:
     """Gate and up in one matrix are split each by itself: a rank's share is a share of either."""
-    packed = linear.split == Split.COLUMN and bool(np.all(np.asarray(linear.outputs) == 2 * np.asarray(width)))
+    packed = linear.split == Split.COLUMN and agreed(linear.outputs == 2 * width)
     return replace(linear, outputs=width) if packed else linear

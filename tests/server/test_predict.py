@@ -63,12 +63,19 @@ def test_utilisation_names_its_peak_and_never_passes_it(h100: Gpu, llama: Llama)
 
 
 def test_a_row_without_a_time_leaves_the_step_without_one_and_says_why(h100: Gpu, llama: Llama) -> None:
-    times = predict(h100, llama(), TRAIN).times
+    report = predict(h100, llama(), TRAIN)
+    third = np.arange(len(report.times)) == 3
+    unknown = np.where(third, np.nan, report.times.time_s)
     refused = replace(
-        times, refusal=np.where(np.arange(len(times)) == 3, 0, -1), refusals=("too far from every point",)
+        report.times, time_s=unknown, refusal=np.where(third, 0, -1), refusals=("too far from every point",)
     )
-    table = predict(h100, llama(), TRAIN).table
-    assert "too far from every point" in predict_module._refusal(table, refused)
+    (step,) = predict_module.steps_of(h100, TRAIN, report.step.peak, report.table, refused, None).rows()
+    assert (
+        step.time is None
+        and step.mfu is None
+        and step.energy is None
+        and step.refusal.endswith("too far from every point")
+    )
 
 
 def test_a_model_that_does_not_fit_is_said_so_in_the_headline(h100: Gpu, llama: Llama) -> None:
@@ -85,21 +92,21 @@ def test_many_candidates_are_predicted_as_each_alone(h100: Gpu, phase: str, mode
     length = {"context": 512} if phase == "decode" else {"sequence": 512}
     workload = Workload(phase=phase, batch=2, mode=mode, **length)  # type: ignore[arg-type]
     sizes = np.array([2048, 2056, 4000])
-    together = predict_many(h100, read_with(text, {"intermediate_size": sizes}), workload)
+    together = predict_many(h100, read_with(text, {"intermediate_size": sizes}), workload).steps
     for index, size in enumerate(sizes):
         alone = predict(h100, read_with(text, {"intermediate_size": int(size)}), workload).step
         assert alone.time is not None
         assert together.time_s[index] == pytest.approx(alone.time.time_s)
-        assert together.high_s[index] == pytest.approx(alone.time.high_s)
+        assert together.sums.high_s[index] == pytest.approx(alone.time.high_s)
         assert together.mfu[index] == pytest.approx(alone.mfu)
-        assert together.launches[index] == alone.launches
+        assert together.sums.launches[index] == alone.launches
 
 
 def test_work_is_emitted_once_for_a_thousand_candidates(h100: Gpu, llama: Llama) -> None:
     one = predict(h100, llama(), TRAIN).table
     text = json.dumps({"model_type": "llama", "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8,
                        "num_hidden_layers": 32, "intermediate_size": 14336, "vocab_size": 128256})  # fmt: skip
-    many = predict_many(h100, read_with(text, {"intermediate_size": np.arange(1, 1001) * 64}), TRAIN)
+    many = predict_many(h100, read_with(text, {"intermediate_size": np.arange(1, 1001) * 64}), TRAIN).steps
     assert len(many.time_s) == 1000 and len(one) < 150
 
 

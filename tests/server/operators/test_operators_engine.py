@@ -263,7 +263,7 @@ def test_a_skew_changes_what_is_read_for_one_shape_and_for_many(name: str) -> No
     moved = [step(QWEN, each, name).step.memory_bytes for each in (decode("vllm", precision="bf16"), asked)]
     assert moved[1] < 0.8 * moved[0]
     counts = np.array([64, 128])
-    many = predict_many(gpu(name), read_with(text, {"num_experts": counts}), asked)
+    many = predict_many(gpu(name), read_with(text, {"num_experts": counts}), asked).steps
     assert many.memory_bytes[1] == pytest.approx(moved[1]) and many.memory_bytes[0] < many.memory_bytes[1]
 
 
@@ -306,7 +306,7 @@ def test_without_an_engine_nothing_is_named_and_no_note_is_added() -> None:
 def test_many_candidates_are_answered_as_one_by_one() -> None:
     widths = np.array([1024, 4096, 12288])
     text = (ROOT / "examples" / "llama-3-8b.json").read_text()
-    many = predict_many(gpu(), read_with(text, {"intermediate_size": widths}), decode("trtllm"))
+    many = predict_many(gpu(), read_with(text, {"intermediate_size": widths}), decode("trtllm")).steps
     single = [step(read_with(text, {"intermediate_size": int(w)}), decode("trtllm")).step for w in widths]
     assert many.time_s == pytest.approx([each.time.time_s for each in single if each.time])
 

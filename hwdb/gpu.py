@@ -13,7 +13,7 @@ import numpy as np
 from tilewise.hwdb.kernels import power, roofline
 from tilewise.hwdb.kernels.published import all_reduce
 from tilewise.hwdb.kernels.published.engines import Kernels, check_runs, kernels
-from tilewise.hwdb.kernels.published.software import code
+from tilewise.hwdb.kernels.published.software import Origin, code
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
@@ -109,10 +109,10 @@ class Gpu:
         answered = np.flatnonzero(fair)
         return merge(len(table), [(kept, times.select(kept)), (refused[fair], rough.select(answered))])
 
-    def library(self, kind: Kind, software: str) -> int:
-        """Code of a software whose kernels are known by name, for a table's column `library`; 0 for none."""
+    def library(self, kind: Kind, origin: Origin) -> int:
+        """Code of whose kernels these are, for a table's column `library`; 0 where they are not known."""
         source = self.published or self.calibration
-        return code(source.model(KINDS[kind].name), software) if source is not None else 0
+        return code(source.model(KINDS[kind].name), origin) if source is not None else 0
 
     def kernels(self, engine: str) -> Kernels:
         """Which published kernels a serving engine runs; none for "none". Raises NotAvailable (ENGINE_NOT_AVAILABLE)."""

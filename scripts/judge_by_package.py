@@ -34,7 +34,7 @@ def judged(sku: str) -> Iterator[str]:
             continue
         rows = np.random.default_rng(0).permutation(len(found.shapes))[:ROWS]
         some = found[np.isin(np.arange(len(found.shapes)), rows)]
-        codes = np.array([gpu.library(kind, name) for name in some.names])[some.software]
+        codes = np.array([gpu.library(kind, one) for one in some.origins])[some.software]
         times = gpu.predict(replace(some.table, library=codes), State.BURST)
         for name, group in _groups(family, some, codes > 0):
             if group.any():

@@ -15,8 +15,9 @@ from published_docs import put
 
 from tilewise.calibration.published import points
 from tilewise.calibration.published.rows import facts
+from tilewise.hwdb.kernels.published.software import engines
 
-ENGINES = ("trtllm", "vllm", "sglang")
+ENGINES = tuple(engines())
 HEAD = "| operator | GPU | TensorRT-LLM | vLLM | SGLang |\n|---|---|--:|--:|--:|"
 
 
@@ -29,10 +30,9 @@ def ratios(folder: Path, family: str, sku: str) -> dict[tuple[str, str], np.ndar
     for shape, software, seconds in zip(
         found.shapes.tolist(), found.software.tolist(), found.measured_s.tolist(), strict=True
     ):
-        name = found.names[software]
-        engine = next((one for one in ENGINES if f"{one} " in name), "")
-        operator = f"attention {name.split(' ')[0]}" if family == "attention" else family
-        key = operator, f"{shape} {name.rpartition(', ')[2]}"
+        origin = found.origins[software]
+        operator = f"attention {origin.phase}" if family == "attention" else family
+        key, engine = (operator, f"{shape} {origin.format}"), origin.engine
         best[key][engine] = min(seconds, best[key].get(engine, np.inf))
     several = {key: times for key, times in best.items() if len(times) > 1}
     collected: dict[tuple[str, str], list[float]] = defaultdict(list)

@@ -20,7 +20,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels import gemm
 from tilewise.hwdb.kernels.collective import OPERATIONS
 from tilewise.hwdb.kernels.published import transfer
-from tilewise.hwdb.kernels.published.software import Software
+from tilewise.hwdb.kernels.published.software import Origin, Software
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State
@@ -48,7 +48,7 @@ def pairs(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
             continue
         table = _work(both.table, both)
         ratio = transfer.ratios(table, here, there)
-        engines = np.array([_engine(name) for name in both.names])[both.software]
+        engines = np.array([_engine(one) for one in both.origins])[both.software]
         keys = np.char.add(np.char.add(both.shapes, engines), both.table.skew.astype(str))
         for word in sorted(set(_words(family, table))):
             mine = np.array(_words(family, table)) == word
@@ -61,8 +61,9 @@ def kin(folder: Path, target: str, source: str) -> np.ndarray:
     skus = [Database.packaged().sku(name) for name in (target, source)]
     both = points.points("gemm", {name: loaded(folder, "gemm", name) for name in (source, target)})
     seconds = both.measured_s * np.where(both.gpu == 0, transfer.ratios(_work(both.table, both), *skus), 1.0)
-    names = np.array(both.names)[both.software]
-    return _matched(np.char.add(both.shapes, names), both.gpu, seconds, np.char.endswith(names, ", fp8_block"))
+    software = Software.listed(both.origins)
+    keys = np.char.add(both.shapes, np.array(software.names)[both.software])
+    return _matched(keys, both.gpu, seconds, (software.column("format") == "fp8_block")[both.software])
 
 
 def loaded(folder: Path, family: str, name: str) -> list[rows.Rows]:
@@ -73,10 +74,10 @@ def loaded(folder: Path, family: str, name: str) -> list[rows.Rows]:
     return [points.only(found, points.modelled(found.family, found))]
 
 
-def _engine(name: str) -> str:
-    """trtllm, vllm or sglang, with the phase and the format: what is paired."""
-    engine = next((word for word in ("trtllm ", "vllm ", "sglang ") if word in name), name)
-    return f"|{name.split(' ')[0]}|{engine}|{name.rpartition(', ')[2]}|{'nongated' in name}"
+def _engine(origin: Origin) -> str:
+    """The engine with the phase and the format: what is paired."""
+    phase = f"{'mla' * origin.latent} {origin.phase}"
+    return f"|{phase}|{origin.engine}|{origin.format}|{'nongated' in origin.kernel}"
 
 
 def _words(family: str, table: OperatorTable) -> list[str]:
@@ -87,7 +88,7 @@ def _words(family: str, table: OperatorTable) -> list[str]:
 
 def _work(table: OperatorTable, both: points.Points) -> OperatorTable:
     """FLOPs, bytes and exponentials, which the roofline asks for and a published row does not tell."""
-    precision = Software.listed(both.names).precision[both.software]
+    precision = Software.listed(both.origins).precision[both.software]
     element = ELEMENT[precision]
     m, n, k = table.m, table.n.astype(float), table.k.astype(float)
     pairs_ = table.batch * table.heads * table.seq_q * table.seq_kv * np.where(table.phase == Phase.DECODE, 1.0, 0.5)
@@ -167,7 +168,7 @@ def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
     gpu = Database.packaged().gpu(SOURCE)
     for family, mark in (("gemm", "sglang_torch_linear"), ("attention", "fa3")):
         both = points.points(family, {SOURCE: loaded(folder, family, SOURCE)})
-        use = np.array([mark in name and name.endswith(("bf16", "bf16/bf16")) for name in both.names])[both.software]
+        use = np.array([mark in one.kernel and set(one.formats) == {"bf16"} for one in both.origins])[both.software]
         some = both[use]
         table = replace(some.table, precision=np.full(len(some.measured_s), int(Precision.BF16)))
         off = np.log(gpu.predict(_work(table, some), State.BURST).time_s / some.measured_s)

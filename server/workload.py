@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.kernels.published.software import engines
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.times import State
 
@@ -17,7 +18,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "logits": ("last", "all"),
     "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
-    "engine": ("none", "trtllm", "vllm", "sglang"),
+    "engine": ("none", *engines()),
     "kv_cache": ("auto", "fp8"),
 }
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}

@@ -20,8 +20,9 @@ from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, held_out
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.kernels.machines import host_factor
-from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, latent, memory
+from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, memory
 from tilewise.hwdb.kernels.published.residual import Points
+from tilewise.hwdb.kernels.published.software import Origin
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import State
 
@@ -142,10 +143,10 @@ def judged(module: Any, family: str, model: Mapping[str, Any], apart: Points | N
         return []
     table = replace(apart.table, library=apart.software + 1)
     times = module.predict(table, model, sku, State.BURST)
-    names = np.array(apart.names)[apart.software]
-    formats = np.array([name.rpartition(", ")[2] for name in names.tolist()])
-    phases = [_phase(name) if family == "attention" else "" for name in names.tolist()]
-    kinds = [latent.NAME if phase.startswith(latent.NAME) else "" for phase in phases]
+    names = np.array([one.name for one in apart.origins])[apart.software]
+    formats = np.array([one.format for one in apart.origins])[apart.software]
+    phases = np.array([_phase(one) for one in apart.origins])[apart.software]
+    kinds = np.array(["mla " * one.latent for one in apart.origins])[apart.software]
     return [
         {"family": family, "group": group, **entry}
         for words in (np.char.add(kinds, "all"), np.char.add(phases, formats), names)
@@ -154,10 +155,9 @@ def judged(module: Any, family: str, model: Mapping[str, Any], apart: Points | N
     ]
 
 
-def _phase(name: str) -> str:
-    """What stands before the engine in the name of an attention's software: "decode " or "mla decode "."""
-    words = 2 if name.startswith(latent.NAME) else 1
-    return " ".join(name.split(" ")[:words]) + " "
+def _phase(origin: Origin) -> str:
+    """What stands before the engine in an origin's name: "decode " or "mla decode " of an attention."""
+    return origin.name[: origin.name.index(origin.engine)]
 
 
 def _error(times: Any, measured_s: NDArray[Any], rows: NDArray[np.bool_]) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def _source(key: str, count: int) -> dict[str, Any]:
 
 
 def _note(model: Mapping[str, Any]) -> str:
-    names = [one["name"] for one in model.get("software", ())]
+    names = [Origin.of(one).name for one in model.get("software", ())]
     sibling = f"; what was not published is carried over from {model['sibling']}" if model.get("sibling") else ""
     together = [name for name in model.get("together", ())]
     shared = f"; fitted together with {', '.join(together)}" if len(together) > 1 else ""

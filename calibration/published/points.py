@@ -15,7 +15,7 @@ from tilewise.hwdb.kernels.collective import OPERATIONS
 from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.kernels.published.grouped_gemm import fused
 from tilewise.hwdb.kernels.published.residual import Points
-from tilewise.hwdb.kernels.published.software import facts, label, laid_out
+from tilewise.hwdb.kernels.published.software import Origin, facts, stated
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 
@@ -33,11 +33,11 @@ def points(family: str, found: Mapping[str, Sequence[Rows]]) -> Points | None:
         return None
     skus = list(found)
     joined = [(*CONVERT[rows.family](rows), rows, skus.index(sku)) for sku, rows in parts]
-    names = sorted({str(name) for some, _, _, _ in joined for name in some.tolist()})
+    origins = sorted({one for some, _, _, _ in joined for one in some}, key=lambda one: one.name)
     return Points(
         table=_table([columns for _, columns, _, _ in joined]),
-        software=np.concatenate([[names.index(str(name)) for name in some.tolist()] for some, _, _, _ in joined]),
-        names=tuple(names),
+        software=np.concatenate([[origins.index(one) for one in some] for some, _, _, _ in joined]),
+        origins=tuple(origins),
         gpu=np.concatenate([np.full(len(rows), at) for _, _, rows, at in joined]),
         skus=tuple(map(Database.packaged().sku, skus)),
         shapes=np.concatenate([rows.shapes for _, _, rows, _ in joined]),
@@ -57,21 +57,21 @@ def _format(column: Column) -> list[str]:
     return [FORMATS.get(word, word) for word in column.astype(str).tolist()]
 
 
-def _gemm(rows: Rows) -> tuple[Column, dict[str, Column]]:
+def _gemm(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:
     formats = _format(rows.text("dtype"))
     paths = rows.text("source_path").tolist() if "source_path" in rows.columns else [""] * len(rows)
     words = zip(rows.text("software").tolist(), paths, formats, strict=True)
-    software = np.array([label(laid_out(name, path), word) for name, path, word in words])
+    software = [stated(name, word, path=path) for name, path, word in words]
     m, n, k, groups = (rows.number(name, 1.0) for name in ("m", "n", "k", "batch"))
     return software, {"kind": _kind(rows, Kind.GEMM), "m": m, "n": n, "k": k, "groups": groups}
 
 
-def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
+def _attention(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:
     phase = [PHASES[word] for word in rows.text("phase").tolist()]
     words = zip(
         phase, rows.text("impl").tolist(), _format(rows.text("dtype")), _format(rows.text("kv_dtype")), strict=True
     )
-    software = np.array([f"{one.name.lower()} {label(s, a, b)}" for one, s, a, b in words])
+    software = [stated(s, a, b, phase=one.name.lower()) for one, s, a, b in words]
     sizes = {name: rows.number(name) for name in ("batch", "kv_heads", "head_dim", "seq_q", "seq_kv")}
     causal = rows.number("causal", 1.0)
     return software, {
@@ -80,16 +80,16 @@ def _attention(rows: Rows) -> tuple[Column, dict[str, Column]]:
     }  # fmt: skip
 
 
-def _mla(rows: Rows) -> tuple[Column, dict[str, Column]]:
+def _mla(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:
     sizes = latent.columns(rows.number("num_heads"), rows.text("phase") == "decode")
     named = {**sizes, "q_heads": sizes["heads"]}
     software, columns = _attention(replace(rows, columns={**rows.columns, **named}))
-    return np.char.add(latent.NAME, software), columns | {"head_dim_v": sizes["head_dim_v"]}
+    return [replace(one, latent=True) for one in software], columns | {"head_dim_v": sizes["head_dim_v"]}
 
 
-def _moe(rows: Rows) -> tuple[Column, dict[str, Column]]:
+def _moe(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:
     formats = _format(rows.text("dtype"))
-    software = np.array([label(s, f) for s, f in zip(rows.text("impl").tolist(), formats, strict=True)])
+    software = [stated(s, f) for s, f in zip(rows.text("impl").tolist(), formats, strict=True)]
     return software, {"kind": _kind(rows, Kind.GROUPED_GEMM), **fused(rows.number, rows.text("distribution").tolist())}
 
 
@@ -97,7 +97,7 @@ def _kind(rows: Rows, kind: Kind) -> Column:
     return np.full(len(rows), int(kind))
 
 
-CONVERT: dict[str, Callable[[Rows], tuple[Column, dict[str, Column]]]] = {
+CONVERT: dict[str, Callable[[Rows], tuple[list[Origin], dict[str, Column]]]] = {
     "gemm": _gemm, "attention": _attention, "mla": _mla, "moe": _moe
 }  # fmt: skip
 

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
-from tilewise.hwdb.kernels.published.software import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Phase
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Linear, Mlp, Recurrent, Split
@@ -149,7 +148,7 @@ def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) 
     elements, hit = 3 * hidden * width, _hit(plan, moe, tokens) / ranks
     e.add(
         "experts", e.forward, Kind.GROUPED_GEMM, op=OP_CODES["fused_moe"], library=fused.code,
-        precision=multiplies(fused.name), batch=tokens, m=routed, n=width, k=hidden, groups=moe.count / ranks, heads=moe.top_k,
+        precision=fused.origin.multiplies, batch=tokens, m=routed, n=width, k=hidden, groups=moe.count / ranks, heads=moe.top_k,
         kv_heads=moe.count, skew=plan.workload.expert_skew, flops=2.0 * routed * elements, executed_flops=2.0 * routed * elements,
         output_bytes=float(plan.width), bytes_written=tokens * hidden * plan.width,
         bytes_read=hit * elements * FORMATS[plan.workload.format].bytes + tokens * hidden * plan.width,

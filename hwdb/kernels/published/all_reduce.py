@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.kernels.published.software import engines
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 
-ENGINES = ("trtllm", "vllm", "sglang")
+ENGINES = tuple(engines())
 
 
 def codes(sku: str, engine: str) -> dict[int, int]:

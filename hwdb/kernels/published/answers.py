@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.kernels import regression
-from tilewise.hwdb.kernels.published.residual import Work
+from tilewise.hwdb.kernels.published.residual import OPEN, Work
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Wall, merge
 
@@ -23,7 +23,7 @@ def times(
     """
     own = np.log(answer.high_s / answer.time_s) + widened
     widened = np.hypot(own, float(model.get("unsure", 0.0))) - own + widened
-    names = tuple(str(one["name"]) for one in model["software"])
+    names = OPEN(model).software.names
     octaves = np.nan_to_num(answer.distance, nan=np.inf)
     far = octaves > regression.OCTAVES_MAX
     blank = np.where(far, np.nan, 1.0)

@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.kernels import regression
+from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.kernels.published import answers, attention_work, clock, latent, residual, short, transfer, window
 from tilewise.hwdb.kernels.published.residual import Points
-from tilewise.hwdb.kernels.published.software import Software, both_phases
+from tilewise.hwdb.kernels.published.software import Software
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
@@ -26,11 +27,11 @@ worker = attention_work.worker
 
 
 def fit(points: Points) -> dict[str, Any]:
-    """The model of published attention kernels; each software name starts with its phase.
+    """The model of published attention kernels.
 
     shortest: cached keys (of a forward: tokens) of the shortest sequence that each software was timed at
     """
-    shortest = [points.table.seq_kv[points.software == one].min() for one in range(len(points.names))]
+    shortest = [points.table.seq_kv[points.software == one].min() for one in range(len(points.origins))]
     return {"law": "published.attention", "shortest": np.array(shortest), **residual.fit(points, worker)}
 
 
@@ -54,41 +55,41 @@ def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
     number = np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16))
     over_latent = latent.is_latent(table)
     for phase in Phase:
-        for narrow, prefix in ((False, ""), (True, latent.NAME)):
+        for narrow in (False, True):
             rows = (table.library == 0) & (table.phase == phase) & (over_latent == narrow)
-            if rows.any():
-                found = np.where(rows, _usual(model, prefix + phase.name.lower())[number], found)
+            found = np.where(rows, USUAL(model)[phase, narrow][number], found)
     other = (table.precision < Precision.BF16) | np.isin(table.variant, OTHERS)
     return np.where((table.library == 0) & other, -1, found)
 
 
-def _usual(model: Mapping[str, Any], prefix: str) -> Ints:
-    """By Precision: the usual software by the start of its name whose cache has the format of its products, -1 without one."""
-    entries = list(model["software"])
-    mine = [at for at, one in enumerate(entries) if str(one["name"]).startswith(prefix) and _even(one["name"])]
-    listed = Software.of({"software": [entries[at] for at in mine]}, "attention").usual
-    return np.where(listed >= 0, np.array([*mine, 0])[listed], -1)
+def _usual(model: Mapping[str, Any]) -> dict[tuple[Phase, bool], Ints]:
+    """By phase and whether the cache is latent: the usual origin of each Precision whose cache has its products' format."""
+    software = Software.of(model, "attention")
+    even = np.array([len(set(one.formats)) == 1 for one in software.origins], bool)
+    phases, latents = software.column("phase"), software.column("latent")
+    return {
+        (phase, narrow): software.usual_of("attention", even & (phases == phase.name.lower()) & (latents == narrow))
+        for phase in Phase for narrow in (False, True)
+    }  # fmt: skip
 
 
-def _even(name: str) -> bool:
-    first, _, second = name.rpartition(", ")[2].partition("/")
-    return first == second
+USUAL = Opened(_usual)
 
 
-def _as_run(table: OperatorTable, software: Ints, names: tuple[str, ...]) -> tuple[OperatorTable, Ints]:
+def _as_run(table: OperatorTable, software: Ints, opened: Software) -> tuple[OperatorTable, Ints]:
     """What engines with one kernel for both phases make of a forward of a single token: a decode."""
     single = (table.phase == Phase.FORWARD) & (table.seq_q == 1) & (table.seq_kv == 1)
-    decoded = np.where(single, both_phases(names)[software], -1)
+    decoded = np.where(single, opened.both_phases()[software], -1)
     phase = np.where(decoded >= 0, int(Phase.DECODE), table.phase)
     return replace(table, phase=phase), np.where(decoded >= 0, decoded, software)
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     opened = residual.OPEN(model).software
-    table, software = _as_run(table, software, opened.names)
+    table, software = _as_run(table, software, opened)
     found, work, floor = short.answer(window.without(table), software, model, sku, worker)
     found = _streamed(found, attention_work.compulsory_s(table, opened, software, sku))
-    odd, cut = _odd(table, latent.named(opened.names)[software]), window.cuts(table)
+    odd, cut = _odd(table, opened.column("latent")[software]), window.cuts(table)
     trust = np.where(odd | cut, int(Trust.DATASHEET), int(Trust.PUBLISHED))
     unlike = np.where(odd, transfer.error("attention_forward", sku), 0.0) + np.where(cut, window.UNSURE, 0.0)
     times = answers.times(found, unlike + _engine(table, sku), work, floor, trust, software, model)

@@ -12,7 +12,7 @@ from tilewise.hwdb.kernels.published import decode as decode_kernel
 from tilewise.hwdb.kernels.published import latent
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Work
-from tilewise.hwdb.kernels.published.software import Software, cached_bytes
+from tilewise.hwdb.kernels.published.software import Software
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
@@ -43,16 +43,16 @@ class Sizes:
     blocks: Floats
 
     @classmethod
-    def of(cls, table: OperatorTable, chip: Chip, names: tuple[str, ...], which: Ints) -> Self:
+    def of(cls, table: OperatorTable, chip: Chip, software: Software, which: Ints) -> Self:
         """The sizes of rows as their software runs them."""
         decode = table.phase == Phase.DECODE
-        masked = decode_kernel.masked(table, chip, names, which)
+        masked = decode_kernel.masked(table, chip, software, which)
         columns = (table.batch, table.heads, table.kv_heads, table.seq_q, table.seq_kv)
         batch, heads, kv, queries, keys = (np.maximum(column, 1).astype(float) for column in columns)
         packed = np.where(masked, heads, kv * np.ceil(heads / kv / HEADS))
         blocks = batch * np.where(decode, packed, heads * np.ceil(queries / QUERIES))
         return cls(
-            decode, masked, decode_kernel.unsplit(table, chip, names, which), batch, heads, kv, queries, keys,
+            decode, masked, decode_kernel.unsplit(table, chip, software, which), batch, heads, kv, queries, keys,
             np.where(table.window > 0, np.minimum(table.window, keys), keys),
             (table.head_dim + table.head_dim_v).astype(float), blocks,
         )  # fmt: skip
@@ -60,8 +60,8 @@ class Sizes:
 
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
     """The walls and features of attention rows."""
-    table = latent.as_run(table, software.names, which)
-    size = Sizes.of(table, chip, software.names, which)
+    table = latent.as_run(table, software, which)
+    size = Sizes.of(table, chip, software, which)
     causal = np.where((table.causal > 0) & ~size.decode & (table.window == 0), 0.5, 1.0)
     pairs = size.batch * size.heads * size.queries * size.reach * causal
     stored = _stored(table, software, which)
@@ -96,8 +96,7 @@ def compulsory_s(table: OperatorTable, software: Software, which: Ints, sku: Sku
 def _stored(table: OperatorTable, software: Software, which: Ints) -> Floats:
     """Bytes of an element of keys and values: expanded from a latent they come from a product, not from the cache."""
     expanded = latent.is_latent(table) & (table.phase != Phase.DECODE) & (table.kv_heads > 1)
-    cached = np.array([cached_bytes(name) for name in software.names])[which]
-    return np.where(expanded, OUTPUT, cached)
+    return np.where(expanded, OUTPUT, software.column("cached_bytes")[which])
 
 
 def _moved(size: Sizes, stored: Floats) -> Floats:

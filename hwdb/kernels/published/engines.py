@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from importlib.resources import files
 from typing import Any, NamedTuple, TypeVar
 
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.kernels.published import all_reduce
-from tilewise.hwdb.kernels.published.software import USUAL_MIN, multiplies, quantises
-from tilewise.hwdb.kinds import KINDS
+from tilewise.hwdb.kernels.published.software import USUAL_MIN, Origin
+from tilewise.hwdb.kernels.published.software import engines as facts
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Kind, Phase
@@ -24,13 +21,13 @@ EXPERTS_ONLY = (Precision.MXFP4,)  # formats of experts alone (gpt-oss): an engi
 
 
 class Kernel(NamedTuple):
-    """code: of a table's column `library`; name: as the calibration lists it."""
+    """code: of a table's column `library`; origin: as the calibration lists it."""
 
     code: int
-    name: str
+    origin: Origin
 
 
-NONE = Kernel(0, "")
+NONE = Kernel(0, Origin(engine="", formats=("bf16",)))
 Key = TypeVar("Key")
 
 
@@ -59,12 +56,12 @@ class Kernels:
 
     def casts(self, precision: Precision) -> bool:
         """Whether the time of a product holds the cast of its activations, too."""
-        return precision in self.products and quantises(self.products[precision].name)
+        return precision in self.products and self.products[precision].origin.quantises
 
     def multiplies(self, precision: Precision) -> Precision:
         """The format in which a step's products mostly run: w4a16 experts multiply in bf16."""
         if precision in EXPERTS_ONLY and precision in self.experts:
-            return multiplies(self.experts[precision].name)
+            return self.experts[precision].origin.multiplies
         return precision
 
     def fused(self, precision: Precision, tokens: int) -> Kernel:
@@ -86,7 +83,7 @@ class Kernels:
 
     def selects(self, experts: Kernel) -> bool:
         """Whether the time of a fused layer holds the choice of its experts."""
-        return any(word in experts.name for word in facts()[self.engine]["selects"])
+        return any(word in experts.origin.kernel for word in facts()[self.engine]["selects"])
 
 
 def check_runs(engine: str, sku: Sku) -> None:
@@ -102,24 +99,25 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
     """The kernels of an engine among those that a SKU's fitted models list; models: by Kind, as Gpu has them."""
     if engine == "none":
         return Kernels()
-    lists = {kind: list(models.get(kind, {}).get("software", ())) for kind in KINDS}
+    lists = {kind: [Origin.of(one) for one in model.get("software", ())] for kind, model in models.items()}
+    listed = {kind: lists.get(kind, []) for kind in (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION)}
     about = facts()[engine]
     narrow = {precision: precision.name.lower() for precision in Precision}
     few = str(about.get("few", {}).get("kernel", ""))
     fused = {p: about["experts"].get(name, [name]) for p, name in narrow.items()}
     attention, latent = (
         {
-            (phase, fp8): best(f"{kind}{phase.name.lower()} {engine}", lists[Kind.ATTENTION], [stored])
+            (phase, fp8): best(engine, listed[Kind.ATTENTION], [stored], phase=phase.name.lower(), latent=over_latent)
             for phase, caches in formats.items()
             for fp8, stored in caches.items()
         }
-        for kind, formats in (("", CACHES), ("mla ", LATENT_CACHES))
+        for over_latent, formats in ((False, CACHES), (True, LATENT_CACHES))
     )
     return Kernels(
         engine,
-        products=_known({p: best(engine, lists[Kind.GEMM], [name]) for p, name in narrow.items()}),
-        experts=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, without=few) for p, f in fused.items()}),
-        few=_known({p: best(engine, lists[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
+        products=_known({p: best(engine, listed[Kind.GEMM], [name]) for p, name in narrow.items()}),
+        experts=_known({p: best(engine, listed[Kind.GROUPED_GEMM], f, without=few) for p, f in fused.items()}),
+        few=_known({p: best(engine, listed[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
         attention=_known(attention),
         latent=_known(latent),
         reduces=all_reduce.codes(sku, engine),
@@ -131,36 +129,36 @@ def _known(found: Mapping[Key, Kernel]) -> dict[Key, Kernel]:
 
 
 def best(
-    whose: str, listed: Sequence[Mapping[str, Any]], formats: Sequence[str], *, only: str = "", without: str = ""
+    engine: str,
+    listed: Sequence[Origin],
+    formats: Sequence[str],
+    *,
+    phase: str = "",
+    latent: bool = False,
+    only: str = "",
+    without: str = "",
 ) -> Kernel:
-    """The kernel of `whose` ("vllm", "decode vllm") in the first of the formats: of the newest release the preferred one.
+    """An engine's kernel in the first of the formats that has one: of the newest release the preferred one.
 
-    only, without: a word that its name must or must not hold
+    only, without: a word that its kernel's name must or must not hold
     """
-    about = facts()[whose.rpartition(" ")[2]]
+    about = facts()[engine]
     never = [*about["never"], *([without] if without else [])]
+    mine = [
+        Kernel(at, one) for at, one in enumerate(listed, 1)
+        if (one.engine, one.phase, one.latent) == (engine, phase, latent) and one.points >= USUAL_MIN
+        and only in one.kernel and not any(word in one.kernel for word in never)
+    ]  # fmt: skip
     for wanted in formats:
-        found = [
-            Kernel(at, name)
-            for at, name in enumerate((str(one["name"]) for one in listed), 1)
-            if name.startswith(f"{whose} ") and name.rpartition(", ")[2] == wanted and only in name
-            and int(listed[at - 1]["points"]) >= USUAL_MIN and not any(word in name for word in never)
-        ]  # fmt: skip
-        if found:
-            return max(found, key=lambda one: (release(one.name), -preference(one.name, about["kernels"])))
+        if found := [one for one in mine if one.origin.format == wanted]:
+            return max(found, key=lambda one: (release(one.origin), -preference(one.origin, about["kernels"])))
     return NONE
 
 
-def release(name: str) -> tuple[int, ...]:
-    """Numbers of the release in a name: "vllm 0.24.0; kernel" -> (0, 24, 0)."""
-    return tuple(int(number) for number in re.findall(r"\d+", name.partition(";")[0]))
+def release(origin: Origin) -> tuple[int, ...]:
+    """Numbers of the release: "0.24.0" -> (0, 24, 0)."""
+    return tuple(int(number) for number in re.findall(r"\d+", origin.release))
 
 
-def preference(name: str, words: Sequence[str]) -> int:
-    return next((at for at, word in enumerate(words) if word in name), len(words))
-
-
-@cache
-def facts() -> dict[str, Any]:
-    """engines.toml."""
-    return tomllib.loads((files("tilewise.hwdb.kernels.published") / "engines.toml").read_text(encoding="utf-8"))
+def preference(origin: Origin, words: Sequence[str]) -> int:
+    return next((at for at, word in enumerate(words) if word in origin.kernel), len(words))

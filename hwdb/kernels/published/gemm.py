@@ -16,7 +16,7 @@ from tilewise.hwdb.kernels import gemm_choice, regression, roofline, tiles
 from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, quantises, step
+from tilewise.hwdb.kernels.published.software import Software
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, Layout, OperatorTable
@@ -48,11 +48,11 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     """Walls, and how every tile fits the shape."""
     m, n, k = np.maximum(table.m, 1.0), np.maximum(table.n, 1).astype(float), np.maximum(table.k, 1).astype(float)
     generations, mine = np.unique(chip.generation, return_inverse=True)
-    steps = np.array([[step(name, one) for name in software.names] for one in generations.tolist()])[mine, which]
+    steps = np.array([[origin.step(one) for origin in software.origins] for one in generations.tolist()])[mine, which]
     m, groups = padded(m, steps), np.maximum(table.groups, 1.0)
     precision = software.precision[which]
     element = gemm_choice.ELEMENT[precision].astype(float)
-    cast = np.array([quantises(name) for name in software.names])[which]
+    cast = software.column("quantises")[which]
     rate = chip.at(precision) / chip.sms
     compute = np.full(len(m), np.inf)
     count, waves, columns = np.ones(len(m)), np.ones(len(m)), []
@@ -104,8 +104,9 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
+    opened = residual.OPEN(model).software
     found, work, floor = residual.answer(table, software, model, sku, worker)
-    alone = (table.library == 0) & np.array([quantises(n) for n in residual.OPEN(model).software.names])[software]
+    alone = (table.library == 0) & opened.column("quantises")[software]
     factor = tiles.alignment(table) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
     odd, turned = tiles.alignment(table) > 1, table.layout != Layout.FORWARD
     widened = (
@@ -113,13 +114,13 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
         + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
     between = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
-    stepped = np.array([step(name, sku.generation) > 1 for name in residual.OPEN(model).software.names])[software]
+    stepped = np.array([origin.step(sku.generation) > 1 for origin in opened.origins])[software]
     more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * between
     widened = widened + more * np.log(found.high_s / found.time_s)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
     times = answers.times(answered, widened, work, floor, trust, software, model)
-    return clock.settled(table, times, sku, state, residual.OPEN(model).software.precision[software])
+    return clock.settled(table, times, sku, state, opened.precision[software])
 
 
 def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Floats:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.kernels.published import answers, clock, residual, transfer
 from tilewise.hwdb.kernels.published.chip import Chip
 from tilewise.hwdb.kernels.published.residual import Points, Work
-from tilewise.hwdb.kernels.published.software import Software, weight_bytes
+from tilewise.hwdb.kernels.published.software import Software
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, Floats, Ints, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, merge
@@ -49,8 +49,8 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     ranks = experts / mine
     hit, most, row_tiles = _crowding(tokens, chosen_by, experts, table.skew)
     hit, row_tiles = hit / ranks, np.maximum(row_tiles, hit) / ranks
-    matrices = np.array([2.0 if "nongated" in name else 3.0 for name in software.names])[which]
-    weight = np.array([weight_bytes(name) for name in software.names])[which]
+    matrices = np.array([2.0 if "nongated" in kernel else 3.0 for kernel in software.column("kernel").tolist()])[which]
+    weight = software.column("weight_bytes")[which]
     one = hidden * width * matrices
     compute = 2 * row_tiles * TILE * one / chip.at(software.precision[which])
     moved = hit * one * weight + routed * 2 * (2 * hidden + matrices * width)

@@ -9,17 +9,14 @@ part"). `num_heads` are one rank's, whatever the tensor parallelism. Prefill is 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.kernels.published.software import facts
+from tilewise.hwdb.kernels.published.software import Software, facts
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
-
-NAME = "mla "  # how the names of such software begin
 
 
 def columns(heads: Floats | Ints, decode: NDArray[np.bool_]) -> dict[str, Any]:
@@ -39,15 +36,10 @@ def is_latent(table: OperatorTable) -> NDArray[np.bool_]:
     return narrower
 
 
-def named(names: Sequence[str]) -> NDArray[np.bool_]:
-    """Which software, by name, was timed over a latent cache."""
-    return np.array([name.startswith(NAME) for name in names], bool)
-
-
-def as_run(table: OperatorTable, names: Sequence[str], which: Ints) -> OperatorTable:
+def as_run(table: OperatorTable, software: Software, which: Ints) -> OperatorTable:
     """The rows as their software runs them: FlashAttention 3 under SGLang absorbs the heads of a prefill too."""
-    words = facts()["latent"]["absorbs"]
-    absorbs = np.array([name.startswith(NAME) and any(word in name for word in words) for name in names], bool)
+    word = facts()["latent"]["absorbs"]
+    absorbs = np.array([one.latent and word in one.kernel for one in software.origins], bool)
     rows = absorbs[which] & (table.phase == Phase.FORWARD) & (table.kv_heads > 1)
     if not rows.any():
         return table

@@ -17,7 +17,7 @@ from tilewise.hwdb.kernels import mlp, regression
 from tilewise.hwdb.kernels.opened import Opened
 from tilewise.hwdb.kernels.published import law
 from tilewise.hwdb.kernels.published.chip import Chip
-from tilewise.hwdb.kernels.published.software import Software
+from tilewise.hwdb.kernels.published.software import Origin, Software
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 
@@ -45,11 +45,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Points:
-    """Published times. software: index into `names`; gpu: index into `skus`, the first is the one that is fitted for."""
+    """Published times. software: index into `origins`; gpu: index into `skus`, the first is the one that is fitted for."""
 
     table: OperatorTable
     software: Ints
-    names: tuple[str, ...]
+    origins: tuple[Origin, ...]
     gpu: Ints
     skus: tuple[Sku, ...]
     shapes: NDArray[np.str_]
@@ -57,7 +57,7 @@ class Points:
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> Points:
         return Points(
-            self.table.select(rows), self.software[rows], self.names, self.gpu[rows], self.skus, self.shapes[rows],
+            self.table.select(rows), self.software[rows], self.origins, self.gpu[rows], self.skus, self.shapes[rows],
             self.measured_s[rows],
         )  # fmt: skip
 
@@ -67,17 +67,15 @@ Worker = Callable[[OperatorTable, Chip, Ints, Software], Work]
 
 def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float = LIMIT) -> dict[str, Any]:
     """The arrays and entries of a model. `worker` gives the walls of a family; `limit`: the residual's largest log."""
-    software, chip = Software.listed(points.names), Chip.of(points.skus, points.gpu)
+    software, chip = Software.listed(points.origins), Chip.of(points.skus, points.gpu)
     work = worker(points.table, chip, points.software, software)
-    constants = law.fit(points.software, work.compute_s, work.memory_s, points.measured_s, len(points.names))
-    rows = _rows(work, constants, points.software, chip, len(points.names), len(points.skus))
+    constants = law.fit(points.software, work.compute_s, work.memory_s, points.measured_s, len(points.origins))
+    rows = _rows(work, constants, points.software, chip, len(points.origins), len(points.skus))
     bounds = np.stack([rows.features.min(0), rows.features.max(0)])
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
     fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=limit, folds=folds)
     return {
-        "software": [
-            {"name": name, "points": int((points.software == at).sum())} for at, name in enumerate(points.names)
-        ],
+        "software": [origin.entry(int((points.software == at).sum())) for at, origin in enumerate(points.origins)],
         "together": [sku.name for sku in points.skus],
         "constants": constants,
         "bounds": bounds,
@@ -123,7 +121,7 @@ def answer(
     """The answer of each row by its software, its walls, and its launch floor in seconds."""
     opened, chip = OPEN(model), Chip.one(sku, model, len(table))
     work = worker(table, chip, software, opened.software)
-    rows = _rows(work, opened.constants, software, chip, len(opened.software.names), opened.together)
+    rows = _rows(work, opened.constants, software, chip, len(opened.software.origins), opened.together)
     known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
     inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
     return opened.residual.predict(inside), work, opened.constants[software, 0]

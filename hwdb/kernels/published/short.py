@@ -43,8 +43,8 @@ def answer(
 
 def _counted(table: OperatorTable, which: Ints, model: Any, sku: Sku) -> Ints:
     """Keys that a kernel works on: a decode in tiles takes a whole one."""
-    names = residual.OPEN(model).software.names
-    tiled = (table.phase == Phase.DECODE) & ~decode.masked(table, Chip.one(sku, model, len(table)), names, which)
+    software = residual.OPEN(model).software
+    tiled = (table.phase == Phase.DECODE) & ~decode.masked(table, Chip.one(sku, model, len(table)), software, which)
     counted: Ints = np.where(tiled, np.maximum(table.seq_kv, TILE), table.seq_kv)
     return counted
 

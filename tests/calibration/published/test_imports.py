@@ -183,5 +183,5 @@ def test_a_latent_table_is_its_own_family_and_ranks_of_one_shape_share_its_fold(
     marks = rows.shape_texts("mla", found.columns)
     assert marks[0] != marks[1]
     made = points.points("attention", {"h200-sxm-141gb": [found]})
-    assert made is not None and made.names == ("mla decode trtllm 1.3.0rc20; default, bf16/fp8",)
+    assert made is not None and [one.name for one in made.origins] == ["mla decode trtllm 1.3.0rc20; default, bf16/fp8"]
     assert (made.table.kv_heads == 1).all() and (made.table.head_dim == 576).all() and (made.table.heads == 16).all()

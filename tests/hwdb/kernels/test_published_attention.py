@@ -11,6 +11,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.published import decode, latent, window
 from tilewise.hwdb.kernels.published.chip import Chip
+from tilewise.hwdb.kernels.published.software import Origin, Software, stated
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust
@@ -38,7 +39,7 @@ def attention(phase: Phase, library: int = 0, **sizes: Any) -> OperatorTable:
 
 def gpu_and_code(sku: str, engine: str, phase: Phase, formats: str = "bf16/bf16") -> tuple[Gpu, int]:
     gpu = Database.packaged().gpu(sku)
-    code = gpu.library(Kind.ATTENTION, f"{phase.name.lower()} {engine}, {formats}")
+    code = gpu.library(Kind.ATTENTION, stated(engine, *formats.split("/"), phase=phase.name.lower()))
     assert code
     return gpu, code
 
@@ -63,16 +64,16 @@ def test_more_sequences_and_more_keys_take_no_less_time_by_one_kernel(
     batches, lengths = 2 ** np.array([batch, batch + 1, batch]), 2 ** np.array([keys, keys, keys + 1])
     table = attention(phase, code, batch=batches, seq_kv=lengths, heads=heads[0], kv_heads=heads[1])
     times = gpu.predict(table, State.BURST)
-    kernel = masked_rows(table, named[0], f"decode {named[1]}, bf16/bf16")
+    kernel = masked_rows(table, named[0], stated(named[1], "bf16", "bf16", phase="decode"))
     for larger in (1, 2):
         if np.isfinite(times.distance).all() and kernel[larger] == kernel[0]:
             assert times.time_s[0] <= UNEVEN * times.time_s[larger]
 
 
-def masked_rows(table: OperatorTable, sku: str, name: str) -> Any:
+def masked_rows(table: OperatorTable, sku: str, origin: Origin) -> Any:
     """Which rows TensorRT-LLM gives to its masked kernel; none of another engine's."""
     which = np.zeros(len(table), np.int64)
-    return decode.masked(table, Chip.of([Database.packaged().sku(sku)], which), (name,), which)
+    return decode.masked(table, Chip.of([Database.packaged().sku(sku)], which), Software.listed([origin]), which)
 
 
 @settings(max_examples=30, deadline=None)
@@ -125,7 +126,8 @@ def test_a_prefill_of_one_token_is_a_decode_where_one_kernel_does_both() -> None
 def chosen_kernel(sku: str, **sizes: Any) -> bool:
     """Whether TensorRT-LLM gives a decode to the masked kernel."""
     formats = sizes.pop("formats", "bf16/bf16")
-    return bool(masked_rows(attention(Phase.DECODE, **sizes), sku, f"decode trtllm 1.0.0; torch_flow, {formats}")[0])
+    origin = stated("trtllm 1.0.0; torch_flow", *formats.split("/"), phase="decode")
+    return bool(masked_rows(attention(Phase.DECODE, **sizes), sku, origin)[0])
 
 
 @pytest.mark.parametrize(
@@ -177,8 +179,10 @@ def over_latent(phase: Phase, heads: int, library: int, **sizes: Any) -> Operato
 @pytest.mark.parametrize("sku", ["a100-sxm-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "gb300-279gb"])
 def test_a_latent_cache_is_read_once_for_all_heads(sku: str) -> None:
     gpu = Database.packaged().gpu(sku)
-    engine = "mla decode trtllm 1.0.0; default" if sku.startswith("a100") else "mla decode trtllm 1.3.0rc20; default"
-    code = gpu.library(Kind.ATTENTION, f"{engine}, bf16/bf16")
+    release = "1.0.0" if sku.startswith("a100") else "1.3.0rc20"
+    code = gpu.library(
+        Kind.ATTENTION, stated(f"trtllm {release}; default", "bf16", "bf16", phase="decode", latent=True)
+    )
     one, many = (gpu.predict(over_latent(Phase.DECODE, heads, code, batch=64, seq_kv=8192)) for heads in (1, 16))
     moved = 64 * 8192 * 576 * 2.0
     assert code and (one.trust == Trust.PUBLISHED).all()
@@ -190,14 +194,14 @@ def test_a_prefill_on_absorbed_heads_has_three_times_the_work() -> None:
     """SGLang's FlashAttention 3 multiplies 576 + 512 numbers a pair, TensorRT-LLM 192 + 128."""
     gpu = Database.packaged().gpu("h200-sxm-141gb")
     names = ("sglang 0.5.14; flash_attention", "trtllm 1.3.0rc20; default")
-    codes = [gpu.library(Kind.ATTENTION, f"mla forward {name}, bf16/bf16") for name in names]
+    codes = [gpu.library(Kind.ATTENTION, stated(name, "bf16", "bf16", phase="forward", latent=True)) for name in names]
     absorbed, expanded = (gpu.predict(over_latent(Phase.FORWARD, 128, code, batch=1, seq_kv=8192)) for code in codes)
     assert all(codes) and 2.4 < absorbed.time_s[0] / expanded.time_s[0] < 4.5
 
 
 def test_a_latent_row_that_names_nobody_is_answered_by_software_over_latent_caches_with_more_doubt() -> None:
     gpu = Database.packaged().gpu("b200-sxm-180gb")
-    code = gpu.library(Kind.ATTENTION, "mla decode trtllm 1.3.0rc20; default, bf16/bf16")
+    code = gpu.library(Kind.ATTENTION, stated("trtllm 1.3.0rc20; default", "bf16", "bf16", phase="decode", latent=True))
     nobody, named = (gpu.predict(over_latent(Phase.DECODE, 128, who, batch=16, seq_kv=4096)) for who in (0, code))
     assert nobody.kernel_names[nobody.kernel[0]].startswith("mla decode")
     assert nobody.high_s[0] / nobody.low_s[0] > named.high_s[0] / named.low_s[0]

@@ -12,7 +12,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import roofline
 from tilewise.hwdb.kernels.published import gemm, grouped_gemm, transfer
-from tilewise.hwdb.kernels.published.software import code, label, laid_out, multiplies
+from tilewise.hwdb.kernels.published.software import Origin, code, stated
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout, OperatorTable
 from tilewise.hwdb.times import State, Trust
@@ -82,7 +82,7 @@ def test_a_carry_over_is_the_siblings_time_by_the_ratio_of_rooflines_with_its_me
 
 def test_a_measured_calibration_leaves_rows_that_name_an_engines_kernel_to_the_published_one() -> None:
     both, alone = Database.packaged().gpu("h200-sxm-141gb"), published("h200-sxm-141gb")
-    name = next(str(one["name"]) for one in alone.calibration.model("gemm")["software"])  # type: ignore[union-attr]
+    name = next(Origin.of(one) for one in alone.calibration.model("gemm")["software"])  # type: ignore[union-attr]
     table = llama(WORKLOADS[0])
     products = table.kind == Kind.GEMM
     named = replace(table, library=np.where(products, both.library(Kind.GEMM, name), 0))
@@ -108,21 +108,44 @@ def test_a_sibling_of_the_same_generation_is_carried_with_less_doubt_than_one_of
         )
 
 
-def test_software_is_known_by_name_and_format() -> None:
-    name = label("vllm 0.24.0; kernel CutlassFP8ScaledMMLinearKernel", "fp8")
-    assert name == "vllm 0.24.0; CutlassFP8ScaledMMLinearKernel, fp8"
-    assert label("aiter tuned, best kernel; asm", "fp8") == label("aiter tuned, best kernel; ck", "fp8")
-    assert multiplies("x, w4a16_mxfp4") == Precision.BF16 and multiplies("x, nvfp4") == Precision.NVFP4
+def test_a_row_of_a_table_states_engine_release_kernel_and_formats() -> None:
+    found = stated("vllm 0.24.0; kernel CutlassFP8ScaledMMLinearKernel", "fp8")
+    assert found == Origin(engine="vllm", release="0.24.0", kernel="CutlassFP8ScaledMMLinearKernel", formats=("fp8",))
+    assert found.name == "vllm 0.24.0; CutlassFP8ScaledMMLinearKernel, fp8"
+    latent = stated("trtllm 1.3.0rc20; default", "bf16", "fp8", phase="decode", latent=True)
+    assert latent.name == "mla decode trtllm 1.3.0rc20; default, bf16/fp8" and latent.cached_bytes == 1
+    library = stated("PyTorch (hipBLASLt)", "bf16")
+    assert (library.engine, library.release, library.kernel) == ("PyTorch (hipBLASLt)", "", "")
+
+
+def test_an_origin_multiplies_in_the_precision_of_its_format() -> None:
+    formats = {"w4a16_mxfp4": Precision.BF16, "nvfp4": Precision.NVFP4, "int4_wo": Precision.BF16}
+    for word, precision in formats.items():
+        assert Origin(engine="x", formats=(word,)).multiplies == precision
+
+
+def test_a_model_knows_an_origin_by_all_of_its_columns() -> None:
     model = Database.packaged().gpu("b200-sxm-180gb").calibration.model("gemm")  # type: ignore[union-attr]
-    assert code(model, "sglang 0.5.14; sglang_torch_linear, bf16") > 0
-    assert code(model, "nobody's, bf16") == 0
+    known = Origin(engine="sglang", release="0.5.14", kernel="sglang_torch_linear", formats=("bf16",))
+    assert code(model, known) > 0
+    assert code(model, replace(known, release="0.5.15")) == code(model, replace(known, formats=("fp8",))) == 0
 
 
-def test_a_tuners_table_of_shuffled_weights_is_a_software_of_its_own() -> None:
+def test_a_tuners_choice_is_one_origin_and_one_of_shuffled_weights_another() -> None:
     tuned = "aiter tuned, best kernel; ck"
-    plain, shuffled = (label(laid_out(tuned, path), "fp8") for path in ("a8w8_tuned.csv", "a8w8_bpreshuffle_tuned.csv"))
-    assert plain == "aiter tuned best kernel, fp8" and shuffled == "aiter tuned best kernel; shuffled weights, fp8"
-    assert multiplies(shuffled) == Precision.FP8
+    plain, shuffled = (stated(tuned, "fp8", path=path) for path in ("a8w8_tuned.csv", "a8w8_bpreshuffle_tuned.csv"))
+    assert plain == stated("aiter tuned, best kernel; asm", "fp8") and plain.name == "aiter tuned best kernel, fp8"
+    assert shuffled.name == "aiter tuned best kernel; shuffled weights, fp8" and shuffled != plain
+
+
+def test_every_packaged_origin_is_read_back_as_it_was_written_and_named_apart() -> None:
+    for gpu in map(Database.packaged().gpu, Database.packaged().skus()):
+        for source in (gpu.calibration, gpu.published):
+            for record in ("gemm", "attention", "grouped_gemm"):
+                listed = [*source.model(record).get("software", ())] if source else []
+                origins = [Origin.of(one) for one in listed]
+                assert [one.entry(one.points) for one in origins] == listed
+                assert len({one.name for one in origins}) == len(origins)
 
 
 @given(m=st.integers(1, 1 << 17), step=st.sampled_from([0, 1, 64, 128, 256]))

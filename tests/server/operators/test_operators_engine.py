@@ -14,6 +14,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.published.engines import NONE, Kernel, best, kernels
+from tilewise.hwdb.kernels.published.software import Origin, stated
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import Kind, Phase
 from tilewise.hwdb.times import Trust
@@ -141,12 +142,12 @@ def test_trtllm_takes_its_low_latency_experts_up_to_128_tokens() -> None:
 
 
 def test_of_several_releases_the_newest_answers_and_of_its_kernels_the_preferred_one() -> None:
-    names = ["vllm 0.9.2; vllm_fused_moe, bf16", "vllm 0.24.0; triton_old, bf16", "vllm 0.24.0; trtllm_new, bf16"]
-    listed = [{"name": name, "points": 1000} for name in names]
+    names = ["vllm 0.9.2; vllm_fused_moe", "vllm 0.24.0; triton_old", "vllm 0.24.0; trtllm_new"]
+    listed = [replace(stated(name, "bf16"), points=1000) for name in names]
     assert best("vllm", listed, ["bf16"]).code == 3
     assert best("vllm", listed, ["fp8", "bf16"], without="new").code == 2
     assert best("sglang", listed, ["bf16"]) == NONE
-    assert best("vllm", [{"name": names[0], "points": 3}], ["bf16"]) == NONE  # too few points to answer for an engine
+    assert best("vllm", [replace(listed[0], points=3)], ["bf16"]) == NONE  # too few points to answer for an engine
 
 
 def test_every_published_gpu_has_kernels_of_every_engine_for_the_formats_of_its_experts() -> None:
@@ -215,12 +216,12 @@ def test_a_measured_gpu_names_the_published_calibration_that_an_engines_kernels_
 
 
 def test_a_published_latent_kernel_would_take_the_attention_row_with_its_rotation_and_cache() -> None:
-    listed = [
-        {"name": f"mla decode trtllm 1.3.0rc20; default, bf16/{stored}", "points": 1000} for stored in ("bf16", "fp8")
-    ]
+    own = Origin(engine="trtllm", release="1.3.0rc20", kernel="default", phase="decode", latent=True, formats=())
+    caches = [replace(own, formats=("bf16", stored)) for stored in ("bf16", "fp8")]
+    listed = [one.entry(points=1000) for one in caches]
     known = kernels("trtllm", {Kind.ATTENTION: {"software": listed}}, "b200-sxm-180gb")
     assert known.latent == {
-        (Phase.DECODE, fp8): Kernel(code, listed[code - 1]["name"]) for fp8, code in ((False, 1), (True, 2))
+        (Phase.DECODE, fp8): Kernel(code, caches[code - 1]) for fp8, code in ((False, 1), (True, 2))
     }
     rows = {}
     for cache in ("auto", "fp8"):

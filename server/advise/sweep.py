@@ -20,7 +20,7 @@ from tilewise.server.predict import predict_many
 from tilewise.server.report import StepTable
 from tilewise.server.workload import Workload
 
-OF_WORKLOAD = ("batch", "sequence", "context", "tensor_parallel")
+OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ A message is one line: what was wrong; what is allowed; the nearest valid choice
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class TilewiseError(Exception):
     """Base of every error a user can cause and mend.
@@ -82,3 +84,12 @@ class Unauthenticated(TilewiseError):
 
 class Forbidden(TilewiseError):
     """The caller's role does not allow what was asked."""
+
+
+def unknown(what: str, value: object, allowed: Iterable[str]) -> str:
+    """The line on a word that nobody knows: what is allowed, and the nearest of it."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(str(value), allowed := list(allowed), 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{what} {value!r} is not known: allowed are {', '.join(allowed)}{hint}"

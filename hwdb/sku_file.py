@@ -8,10 +8,9 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping
-from difflib import get_close_matches
 from typing import Any, NoReturn, TypeVar
 
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.sku import Ceiling, Figure, Names, Sku
 from tilewise.hwdb.sku_keys import CEILINGS, RANGES, RATES, REQUIRED, SECTIONS, TEXTS
@@ -72,9 +71,7 @@ class Reader:
     def generation(self, name: str) -> str:
         """One for which the roofline has tiles and fractions."""
         if name not in GENERATIONS:
-            near = get_close_matches(str(name), GENERATIONS, 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            refuse(self.name, "generation", f"{name!r} is not known: allowed are {', '.join(GENERATIONS)}{hint}")
+            refuse(self.name, "generation", unknown("", name, GENERATIONS).lstrip())
         return name
 
     def section(

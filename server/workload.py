@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from difflib import get_close_matches
 
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.kernels.published.software import engines
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.times import State
 
+STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": ("train", "prefill", "decode"),
+    "precision": tuple(NAMES),
     "mode": ("eager", "compiled", "graph"),
     "recompute": ("none", "selective", "full"),
     "optimizer": ("adamw", "none"),
+    "state": tuple(STATES),
     "logits": ("last", "all"),
     "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
     "engine": ("none", *engines()),
     "kv_cache": ("auto", "fp8"),
 }
-STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
 SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
@@ -84,7 +85,7 @@ class Workload:
         for name, value in defaults.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, value)
-        for name, allowed in {**CHOICES, "precision": tuple(NAMES), "state": tuple(STATES)}.items():
+        for name, allowed in CHOICES.items():
             _choose(name, getattr(self, name), allowed)
         for name in (
             "batch",
@@ -161,11 +162,8 @@ class Workload:
 
 
 def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value in allowed:
-        return
-    near = get_close_matches(str(value), allowed, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise _invalid(name, f"{name} {value!r} is not known: allowed are {', '.join(allowed)}{hint}")
+    if value not in allowed:
+        raise _invalid(name, unknown(name, value, allowed))
 
 
 def _positive(name: str, value: int, phase: str) -> None:

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewise.client.cli.options import option, write
+from tilewise.client.cli.options import comma_separated, form_option, option, output_option, write
 
 if TYPE_CHECKING:
     from tilewise.hwdb.calibration import Calibration
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = click.Path(path_type=Path, file_okay=False)
+keeper_option = option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
+reason_option = option("--reason", default="", help="Why, for the server's audit log.")
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -145,14 +147,14 @@ def import_(source: str, sku: str, tables: tuple[Path, ...], output: Path, date:
     """Make a calibration of trust `published` of what others measured: models, sources and errors, none of their rows."""
     from tilewise.calibration.published import imports
 
-    for name in sku.split(","):
-        click.echo(str(imports.build(source, tables, name.strip(), output, date).folder))
+    for name in comma_separated(sku):
+        click.echo(str(imports.build(source, tables, name, output, date).folder))
 
 
 @calibrate.command()
 @click.argument("calibration")
-@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
-@option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
+@form_option()
 def show(calibration: str, form: str, output: str | None) -> None:
     """Show the card of CALIBRATION, an id of the packaged database or a folder."""
     from tilewise.client.render.calibration import page
@@ -165,7 +167,7 @@ def show(calibration: str, form: str, output: str | None) -> None:
 @calibrate.command()
 @click.argument("old")
 @click.argument("new")
-@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+@output_option
 def compare(old: str, new: str, output: str | None) -> None:
     """Compare two calibrations (ids or folders): same, faster, slower, or cannot tell."""
     from tilewise.client.render.calibration import differences
@@ -177,9 +179,9 @@ def compare(old: str, new: str, output: str | None) -> None:
 
 @calibrate.command()
 @click.argument("folder", type=FOLDER)
-@option("--server", metavar="HOST:PORT", required=True, help="The server that shall have it.")
+@keeper_option
 @option("--promote", is_flag=True, help="Make it answer at once; unset: it stays a candidate.")
-@option("--reason", default="", help="Why, for the server's audit log.")
+@reason_option
 def publish(folder: Path, server: str, promote: bool, reason: str) -> None:
     """Upload calibration FOLDER, have the server check it, and with --promote make it answer."""
     from tilewise.client.publish import publish
@@ -191,9 +193,9 @@ def publish(folder: Path, server: str, promote: bool, reason: str) -> None:
 
 @calibrate.command()
 @click.argument("sku")
-@option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
-@option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@keeper_option
+@output_option
+@form_option()
 def history(sku: str, server: str, form: str, output: str | None) -> None:
     """Show who uploaded, published and rolled back the calibrations of SKU on a server, the newest first."""
     from tilewise.client.publish import publications
@@ -206,9 +208,9 @@ def history(sku: str, server: str, form: str, output: str | None) -> None:
 
 @calibrate.command()
 @click.argument("sku")
-@option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
+@keeper_option
 @option("--to", "id", default="", metavar="ID", help="The calibration to go back to; unset: the one before.")
-@option("--reason", default="", help="Why, for the server's audit log.")
+@reason_option
 def rollback(sku: str, server: str, id: str, reason: str) -> None:
     """Make an earlier calibration of SKU answer again."""
     from tilewise.client.publish import rollback

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import click
 
-from tilewise.client.cli.options import option, write
+from tilewise.client.cli.options import form_option, judging, option, output_option, server_option, write
 from tilewise.client.client import TilewiseClient
 from tilewise.client.gate import verdict
 from tilewise.client.gate.inputs import NothingToCheck, Place, request
@@ -21,8 +21,7 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
 
 
 @click.command()
-@click.argument("configs", nargs=-1, metavar="[CONFIG]...", type=click.Path())
-@option("--policy", metavar="FILE", help="The budgets; unset: tilewise.toml here or in the nearest folder above.")
+@judging
 @option(
     "--base",
     metavar="REF",
@@ -33,7 +32,7 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
     metavar="PATH",
     help="Compare with a config, a saved `predict --format json`, or a folder of configs.",
 )
-@option("--format", "form", type=click.Choice(FORMS), default="text", help="Form of the answer.")
+@form_option(FORMS)
 @click.option(
     "--report",
     "reports",
@@ -41,7 +40,7 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
     metavar="FORM=FILE",
     help="Write the answer in another form too; several times.",
 )
-@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+@output_option
 @option("--strict/--no-strict", default=False, help="What is uncertain fails.")
 @option("--exit-zero/--no-exit-zero", default=False, help="Report broken budgets, but exit with 0.")
 @click.option(
@@ -56,9 +55,7 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
 @option(
     "--date", "day", default="", metavar="YYYY-MM-DD", help="Day on which allowances are judged; unset: today (UTC)."
 )
-@option(
-    "--server", metavar="HOST:PORT", help="Ask this server (token from TILEWISE_TOKEN); unset: answer in this process."
-)
+@server_option
 def check(
     configs: tuple[str, ...],
     policy: str | None,

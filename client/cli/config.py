@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import write
+from tilewise.client.cli.options import form_option, output_option, write
 from tilewise.client.cli.settings import server_settings, source_of
 
 
@@ -16,8 +16,8 @@ def config() -> None:
 
 
 @config.command()
-@click.option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer.")
+@output_option
+@form_option()
 @server_settings
 @click.pass_context
 def show(context: click.Context, /, form: str, output: str | None, **settings: Any) -> None:

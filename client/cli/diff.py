@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tilewise.client.cli.options import asking, option, write
+from tilewise.client.cli.options import asking, judging, option, write
 from tilewise.client.client import TilewiseClient
 from tilewise.client.gate.inputs import Place, request
 from tilewise.hwdb.errors import NotAvailable
@@ -18,10 +18,9 @@ FLIPPED = 1  # exit code, as of diff(1): there are differences
 
 
 @click.command()
-@click.argument("configs", nargs=-1, metavar="[CONFIG]...", type=click.Path())
 @click.option("--hwdb", required=True, metavar="OLD..NEW",
               help="Two calibrations: an id, a calibration's folder, `active`, or `datasheet` for none.")  # fmt: skip
-@option("--policy", metavar="FILE", help="The budgets; unset: tilewise.toml here or in the nearest folder above.")
+@judging
 @option("--base", metavar="REF", help="Judge regressions against this commit too; unset: absolute limits alone.")
 @asking
 def diff(

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import click
 
-from tilewise.client.cli.options import option, write
+from tilewise.client.cli.options import output_option, write
 from tilewise.hwdb.errors import NotFound
 
 
@@ -26,7 +26,7 @@ def entries() -> dict[str, str]:
 
 @click.command()
 @click.argument("code", required=False)
-@option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+@output_option
 def explain(code: str | None, output: str | None) -> None:
     """Say what CODE means: the reason of an error, a rule of the gate, a wall, a convention, a term. Without CODE, list them all."""
     if code is None:

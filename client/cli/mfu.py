@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from tilewise.client.cli.explain import entries
-from tilewise.client.cli.options import asking, option, write
-from tilewise.client.cli.predict import workload_of, workload_options
+from tilewise.client.cli.options import asking, gpu_option, model_argument, option, write
 from tilewise.client.cli.texts import read_model
+from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient
 from tilewise.hwdb import sku
 from tilewise.hwdb.errors import NotAvailable
@@ -22,8 +22,8 @@ CONVENTIONS = {"causal": "model_flops", "full": "full_attention_flops", "palm": 
 
 
 @click.command()
-@click.argument("config", type=click.Path(allow_dash=True), required=False)
-@option("--gpu", required=True, metavar="SKU", help="GPU; see `tilewise gpus list`.")
+@model_argument(required=False)
+@gpu_option("GPU; see `tilewise gpus list`.")
 @click.option("--tflops", type=float, help="Measured rate of one GPU, where FLOPs were counted already.")
 @click.option("--tokens-per-s", type=float, help="Measured rate of the GPUs that share the model CONFIG.")
 @option(

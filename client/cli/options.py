@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -17,15 +17,48 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
     return click.option(*names, envvar=variable, show_envvar=True, **settings)
 
 
+output_option = option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
+server_option = option(
+    "--server", metavar="HOST:PORT", help="Ask this server (token from TILEWISE_TOKEN); unset: answer in this process."
+)
+set_option = click.option(
+    "--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096."
+)
+
+
+def model_argument(*, required: bool = True) -> Callable[[Command], Command]:
+    """CONFIG, the one model that is asked about."""
+    return click.argument("config", type=click.Path(allow_dash=True), required=required)
+
+
+def gpu_option(about: str, metavar: str = "SKU") -> Callable[[Command], Command]:
+    return option("--gpu", required=True, metavar=metavar, help=about)
+
+
+def gpus_option(about: str) -> Callable[[Command], Command]:
+    """--gpu where it may name several; `comma_separated` takes them apart."""
+    return gpu_option(about, "SKU[,SKU]")
+
+
+def comma_separated(text: str) -> list[str]:
+    """ "h100-sxm5-80gb, mi300x" -> both."""
+    return [name.strip() for name in text.split(",")]
+
+
+def form_option(forms: Sequence[str] = ("text", "json")) -> Callable[[Command], Command]:
+    return option("--format", "form", type=click.Choice(forms), default=forms[0], help="Form of the answer.")
+
+
 def asking(command: Command) -> Command:
     """The options of every command that asks a question: where, in which form, and where the answer goes."""
-    for add in (
-        option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file."),
-        option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Form of the answer."),
-        option("--server", metavar="HOST:PORT", help="Ask this server; unset: answer in this process."),
-    ):
-        command = add(command)
-    return command
+    return server_option(form_option()(output_option(command)))
+
+
+def judging(command: Command) -> Command:
+    """What is judged, and by which budgets."""
+    about = "The budgets; unset: tilewise.toml here or in the nearest folder above."
+    judged = click.argument("configs", nargs=-1, metavar="[CONFIG]...", type=click.Path())
+    return judged(option("--policy", metavar="FILE", help=about)(command))
 
 
 def write(answer: str, output: str | None) -> None:
@@ -35,15 +68,3 @@ def write(answer: str, output: str | None) -> None:
     else:
         with open(output, "w", encoding="utf-8") as file:
             file.write(answer)
-
-
-def words(enum: Any) -> list[str]:
-    """The words of an enum of the contract: PHASE_TRAIN -> "train"; its unspecified value left out."""
-    prefix = enum.DESCRIPTOR.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    return [name.removeprefix(prefix).lower() for name in list(enum.keys())[1:]]
-
-
-def number(enum: Any, word: str | None) -> Any:
-    """The enum's number of a word; unspecified (0) where there is none."""
-    prefix = enum.DESCRIPTOR.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    return enum.Value(prefix + word.upper()) if word else 0

@@ -6,29 +6,30 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, option, words, write
-from tilewise.client.cli.predict import workload_of, workload_options
+from tilewise.client.cli.options import asking, comma_separated, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
+from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient
 from tilewise.client.ranking import Asked, Entry, asked, entries, order
 from tilewise.hwdb.errors import InvalidInput, OutOfRange
+from tilewise.server.messages.words import number
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
-from tilewise.v1 import workload_pb2 as work
 from tilewise.v1.model_pb2 import Model
+from tilewise.v1.workload_pb2 import Precision
 
 EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 
 
 @click.command()
-@click.argument("config", type=click.Path(allow_dash=True))
+@model_argument()
 @option("--gpu", default="", metavar="SKU[,SKU]", help="GPUs to rank; unset: every one that a calibration answers for.")
 @option("--precisions", default="", metavar="FORMAT[,FORMAT]", help=f"To choose from; unset: of {', '.join(EVERY)} what a GPU has.")  # fmt: skip
 @option(
     "--batches", default="", metavar="N[,N]", help="Rank at each of these batches, and say where the order changes."
 )
 @workload_options()
-@click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
+@set_option
 @asking
 def rank(
     config: str,
@@ -74,17 +75,14 @@ def _why(entry: Entry) -> str:
 def _gpus(client: TilewiseClient, names: str) -> list[gpu_pb2.Gpu]:
     """The GPUs named, or all that have a calibration, with their peaks."""
     if names:
-        return [client.get_gpu(name.strip()).gpu for name in names.split(",")]
+        return [client.get_gpu(name).gpu for name in comma_separated(names)]
     return [gpu for gpu in client.list_gpus().gpus if gpu.calibration]
 
 
 def _formats(precisions: str) -> tuple[str, ...]:
-    wanted = tuple(name.strip() for name in precisions.split(",") if name.strip()) or EVERY
-    known = words(work.Precision)
+    wanted = tuple(filter(None, comma_separated(precisions))) or EVERY
     for name in wanted:
-        if name not in known:
-            message = f"precision {name!r} is not one of {', '.join(known)}"
-            raise InvalidInput(message, reason="INVALID_WORKLOAD", field="precisions")
+        number(Precision.DESCRIPTOR, name, "precision")
     return wanted
 
 

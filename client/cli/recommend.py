@@ -6,18 +6,19 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, number, option, words, write
-from tilewise.client.cli.predict import CHOICES, workload_of, workload_options
+from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
+from tilewise.client.cli.workload import parsed, workload_of, workload_options
 from tilewise.client.client import TilewiseClient
+from tilewise.server.messages.words import number, words
 from tilewise.v1 import advice_pb2 as advice
-from tilewise.v1.workload_pb2 import Precision, Workload
+from tilewise.v1.workload_pb2 import Precision
 
 
 @click.command()
-@click.argument("config", type=click.Path(allow_dash=True))
-@option("--gpu", required=True, metavar="SKU[,SKU]", help="GPU; of several, the one that gains least decides.")
+@model_argument()
+@gpus_option("GPU; of several, the one that gains least decides.")
 @workload_options()
 @click.option(
     "--also",
@@ -30,7 +31,7 @@ from tilewise.v1.workload_pb2 import Precision, Workload
 )
 @option(
     "--objective",
-    type=click.Choice(words(advice.Objective)),
+    type=click.Choice(words(advice.Objective.DESCRIPTOR)),
     default="time",
     show_default=True,
     help="What to make smaller.",
@@ -52,17 +53,21 @@ from tilewise.v1.workload_pb2 import Precision, Workload
 @click.option(
     "--format-advice",
     "precisions",
-    type=click.Choice(words(Precision)),
+    type=click.Choice(words(Precision.DESCRIPTOR)),
     multiple=True,
     help="Number formats to look at; unset: all.",
 )
 @click.option(
-    "--kind", "kinds", type=click.Choice(words(advice.AdviceKind)), multiple=True, help="Kinds of advice; unset: all."
+    "--kind",
+    "kinds",
+    type=click.Choice(words(advice.AdviceKind.DESCRIPTOR)),
+    multiple=True,
+    help="Kinds of advice; unset: all.",
 )
 @option("--max-memory", type=float, metavar="GB", help="Most resident memory of one GPU; unset: what it has.")
 @option("--max-candidates", type=int, default=100_000, show_default=True, help="Most re-shapes to evaluate.")
 @option("--results", type=int, default=10, show_default=True, help="Most pieces of advice.")
-@click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
+@set_option
 @asking
 def recommend(
     config: str, gpu: str, also: tuple[str, ...], weight: float, objective: str, max_parameter_change: float,
@@ -75,16 +80,19 @@ def recommend(
     Every figure is predicted with a 90 % interval; a gain inside it is called "cannot tell". What a change does to the
     model's quality is not predicted.
     """
-    mix = [advice.WeightedWorkload(workload=workload_of(chosen), weight=weight), *map(weighted, also)]
+    mix = [
+        advice.WeightedWorkload(workload=work, weight=share)
+        for work, share in [(workload_of(chosen), weight), *map(parsed, also)]
+    ]
     near = advice.Neighbourhood(
         max_parameter_change=max_parameter_change, vary=vary, keep=keep, tensor_parallel=split,
-        precisions=[number(Precision, each) for each in precisions], max_candidate_count=max_candidates,
+        precisions=[number(Precision.DESCRIPTOR, each) for each in precisions], max_candidate_count=max_candidates,
         max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
     )  # fmt: skip
     request = advice.RecommendRequest(
-        model=read_model(config, overrides), workloads=mix, gpus=[name.strip() for name in gpu.split(",")],
-        objective=number(advice.Objective, objective), neighbourhood=near,
-        kinds=[number(advice.AdviceKind, each) for each in kinds], max_results=results,
+        model=read_model(config, overrides), workloads=mix, gpus=comma_separated(gpu),
+        objective=number(advice.Objective.DESCRIPTOR, objective), neighbourhood=near,
+        kinds=[number(advice.AdviceKind.DESCRIPTOR, each) for each in kinds], max_results=results,
     )  # fmt: skip
     with TilewiseClient(server) as client:
         answer = client.recommend(request, Teller("candidates"))
@@ -96,31 +104,3 @@ def recommend(
         from tilewise.client.render.advice import advice_text
 
         write(advice_text(request, answer), output)
-
-
-def weighted(text: str) -> advice.WeightedWorkload:
-    """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight."""
-    fields = dict(pair.partition("=")[::2] for pair in text.split(","))
-    weight = fields.pop("weight", "1")
-    known = [*CHOICES, "batch", "sequence", "context", "tensor_parallel", "expert_skew", "expert_parallel"]
-    unknown = [name for name in fields if name not in known]
-    if unknown:
-        raise click.BadParameter(
-            f"{unknown[0]!r} is no field of a workload: {', '.join(known)}, weight", param_hint="--also"
-        )
-    try:
-        sizes = {name: value if name in CHOICES else _number(name, value) for name, value in fields.items()}
-        return advice.WeightedWorkload(workload=_workload(sizes), weight=float(weight))
-    except ValueError as error:
-        raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error
-
-
-def _number(name: str, value: str) -> float:
-    return float(value) if name == "expert_skew" else int(value)
-
-
-def _workload(fields: dict[str, Any]) -> Workload:
-    for name, value in fields.items():
-        if name in CHOICES and value not in words(CHOICES[name]):
-            raise ValueError(f"{name} {value!r} is not one of {', '.join(words(CHOICES[name]))}")
-    return workload_of(fields)

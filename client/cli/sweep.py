@@ -6,24 +6,24 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, option, write
-from tilewise.client.cli.predict import workload_of, workload_options
+from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
+from tilewise.client.cli.workload import SIZES, workload_of, workload_options
 from tilewise.client.client import TilewiseClient
 from tilewise.v1 import advice_pb2 as advice
 
 
 @click.command()
-@click.argument("config", type=click.Path(allow_dash=True))
-@option("--gpu", required=True, metavar="SKU[,SKU]", help="GPU, or several separated by commas.")
+@model_argument()
+@gpus_option("GPU, or several separated by commas; see `tilewise gpus list`.")
 @workload_options()
 @click.option(
     "--vary",
     multiple=True,
     required=True,
     metavar="FIELD=FIRST:LAST[:STEP]",
-    help="What is varied, also as FIELD=V1,V2,...: a size, or batch, sequence, context, tensor_parallel. Once or twice.",
+    help=f"What is varied, also as FIELD=V1,V2,...: a size, or {', '.join(SIZES)}. Once or twice.",
 )
 @option(
     "--show",
@@ -32,7 +32,7 @@ from tilewise.v1 import advice_pb2 as advice
     show_default=True,
     help="What table and pictures show.",
 )
-@click.option("--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096.")
+@set_option
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),
@@ -49,7 +49,7 @@ def sweep(
     """Predict the model that CONFIG describes along one field or two, and mark where a small step costs much."""
     request = advice.SweepRequest(
         model=read_model(config, overrides), workload=workload_of(chosen), axes=map(axis, vary),
-        gpus=[name.strip() for name in gpu.split(",")],
+        gpus=comma_separated(gpu),
     )  # fmt: skip
     with TilewiseClient(server) as client:
         answer = client.sweep(request, Teller("points"))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tilewise.client.cli.options import asking, option, write
+from tilewise.client.cli.options import asking, gpu_option, option, write
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, OutOfRange
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 @click.command()
 @click.argument("tables", metavar="TRUTH.csv...", nargs=-1, required=True, type=FILE)
-@option("--gpu", required=True, metavar="SKU", help="The GPU that was measured; rows of others are skipped.")
+@gpu_option("The GPU that was measured; rows of others are skipped.")
 @option("--calibration", default="", metavar="ID|FOLDER", help="Unset: the active one.")
 @option("--configs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
         help="Holds MODEL.json of the models that a table names; unset: configs/ beside the table.")  # fmt: skip

@@ -9,6 +9,7 @@ from google.protobuf.json_format import ParseDict, ParseError
 
 from tilewise.client.render.data import SCHEMA_VERSION
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.messages.words import prefix
 from tilewise.v1.check_pb2 import SavedPrediction
 from tilewise.v1.prediction_pb2 import Prediction
 from tilewise.v1.report_pb2 import Layer, OperatorColumn, Step
@@ -78,8 +79,7 @@ def _plain(descriptor: Any, data: dict[str, Any]) -> dict[str, Any]:
         if value is None or value == "":
             continue
         if field.enum_type is not None:
-            prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
-            value = prefix + str(value).upper()
+            value = prefix(field.enum_type) + str(value).upper()
         elif field.message_type is not None:
             value = [_plain(field.message_type, each) for each in value] if isinstance(value, list) else None
         if value is not None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from itertools import zip_longest
 from textwrap import indent, wrap
 
-from tilewise.client.render.data import word
 from tilewise.client.render.report import asked_line
 from tilewise.client.render.text import gib, interval, percent, seconds, si, significant, table
+from tilewise.server.messages.words import word
 from tilewise.v1.advice_pb2 import (
     AdviceKind,
     Baseline,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from google.protobuf.descriptor import EnumDescriptor
 from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 from google.rpc.status_pb2 import Status
 
+from tilewise.server.messages.words import word
 from tilewise.v1.prediction_pb2 import Peak, Prediction
 
 SCHEMA_VERSION = 1
@@ -72,12 +72,6 @@ def single(field: Any, value: Any) -> Any:
     if isinstance(value, Message):
         return to_data(value)
     return word(field.enum_type, value) if field.enum_type is not None else value
-
-
-def word(enum: EnumDescriptor, number: int) -> str:
-    """WALL_SPECIAL_FUNCTION -> special_function; "" where unspecified."""
-    prefix = enum.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    return enum.values_by_number[number].name.removeprefix(prefix).lower() if number else ""
 
 
 def status_data(status: Status) -> dict[str, Any]:

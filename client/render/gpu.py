@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewise.client.render.data import word
 from tilewise.client.render.text import percent, si, table
+from tilewise.server.messages.words import word
 from tilewise.v1.gpu_pb2 import Calibration, CalibrationState, Gpu
 from tilewise.v1.hardware_service_pb2 import ListGpusResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import Any
 
-from tilewise.client.render.data import word
 from tilewise.client.render.text import gib, interval, parameters, percent, seconds, si, significant, table
+from tilewise.server.messages.words import plain, word
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
 from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy
-from tilewise.v1.workload_pb2 import Engine, KvCache, Mode, Phase, Precision, State, Workload
+from tilewise.v1.workload_pb2 import Phase, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
 
@@ -45,38 +46,34 @@ def title(answer: PredictResponse) -> str:
 
 
 def work_line(work: Workload) -> str:
-    length = f"context {work.context}" if work.phase == Phase.PHASE_DECODE else f"sequence {work.sequence}"
-    parts = [
-        f"{word(Phase.DESCRIPTOR, work.phase)}: batch {work.batch}",
-        length,
-        word(Precision.DESCRIPTOR, work.precision),
-    ]
-    parts.append(word(Mode.DESCRIPTOR, work.mode))
-    parts += served(work)
+    """A workload with its defaults filled in, as an answer has it."""
+    said = plain(work)
+    length = f"context {work.context}" if said["phase"] == "decode" else f"sequence {work.sequence}"
+    parts = [f"{said['phase']}: batch {work.batch}", length, said["precision"], said["mode"], *served(said)]
     if work.tensor_parallel > 1:
         parts.append(f"tensor parallel {work.tensor_parallel}")
-    return ", ".join([*parts, f"{word(State.DESCRIPTOR, work.state)} clock"])
+    return ", ".join([*parts, f"{said['state']} clock"])
 
 
-def served(work: Workload) -> list[str]:
+def served(said: Mapping[str, Any]) -> list[str]:
     """The engine that serves and the format of its cache, where they are not the defaults."""
-    parts = [f"engine {word(Engine.DESCRIPTOR, work.engine)}"] if work.engine > Engine.ENGINE_NONE else []
-    parts += [f"expert parallel {work.expert_parallel}"] if work.expert_parallel > 1 else []
-    return parts + (
-        [f"{word(KvCache.DESCRIPTOR, work.kv_cache)} cache"] if work.kv_cache > KvCache.KV_CACHE_AUTO else []
-    )
+    engine, ranks, cache = said.get("engine", "none"), said.get("expert_parallel", 1), said.get("kv_cache", "auto")
+    parts = [f"engine {engine}"] if engine != "none" else []
+    parts += [f"expert parallel {ranks}"] if ranks > 1 else []
+    return parts + ([f"{cache} cache"] if cache != "auto" else [])
 
 
 def asked_line(work: Workload, without: Container[str] = ()) -> str:
     """A workload as it was asked for, with the defaults that the answer's own would name; fields of `without` left out."""
-    sizes = (("batch", work.batch or 1), ("sequence", work.sequence), ("context", work.context))
-    parts = [f"{name} {size}" for name, size in sizes if size and name not in without]
-    engine = served(work)
-    mode = word(Mode.DESCRIPTOR, work.mode) or ("graph" if engine else "eager")
-    parts += [word(Precision.DESCRIPTOR, work.precision) or "bf16", mode, *engine]
+    said = {"batch": 1, **plain(work)}
+    parts = [
+        f"{name} {said[name]}" for name in ("batch", "sequence", "context") if name in said and name not in without
+    ]
+    engine = served(said)
+    parts += [said.get("precision", "bf16"), said.get("mode", "graph" if engine else "eager"), *engine]
     if work.tensor_parallel > 1 and "tensor_parallel" not in without:
         parts.append(f"tensor parallel {work.tensor_parallel}")
-    return f"{word(Phase.DESCRIPTOR, work.phase)}: {', '.join(parts)}"
+    return f"{said['phase']}: {', '.join(parts)}"
 
 
 def step_lines(answer: PredictResponse) -> str:

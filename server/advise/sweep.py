@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import product
 
 import numpy as np
@@ -19,7 +19,7 @@ from tilewise.server.limits import check_candidates
 from tilewise.server.predict import Shapes, predict_many
 from tilewise.server.workload import Workload
 
-OF_WORKLOAD = ("batch", "sequence", "context", "tensor_parallel")
+OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
 
 
 @dataclass(frozen=True, slots=True)

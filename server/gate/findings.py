@@ -16,7 +16,7 @@ from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import Policy
 from tilewise.server.gate.rules import rules
 from tilewise.server.gate.words import told
-from tilewise.server.messages.enums import number
+from tilewise.server.messages.words import number
 from tilewise.server.workload import Workload
 from tilewise.v1.check_pb2 import (
     SEVERITY_INFO,
@@ -162,5 +162,5 @@ def _missing(before: Outcome | TilewiseError | None) -> str:
 def rated(code: str, policy: Policy) -> Severity:
     """The severity of a rule under a policy; unspecified where it is off."""
     word = policy.severities.get(code, rules()[code].severity)
-    found: Severity = number(Severity, "" if word == "off" else word)
+    found: Severity = number(Severity.DESCRIPTOR, "" if word == "off" else word)
     return found

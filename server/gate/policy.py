@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from itertools import chain, repeat
 from typing import Any
 
-from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge
+from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
 from tilewise.hwdb.times import Trust
 from tilewise.server.gate.metrics import METRICS
 from tilewise.server.gate.rules import rules
@@ -197,9 +197,7 @@ class _Reader:
 
     def _chosen(self, value: str, allowed: tuple[str, ...], key: str, line: int) -> str:
         if value not in allowed:
-            near = get_close_matches(value, allowed, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise self._bad(f"{key} {value[:60]!r} is not known: allowed are {', '.join(allowed)}{hint}", line=line)
+            raise self._bad(unknown(key, value[:60], allowed), line=line)
         return value
 
     def _quantity(self, value: object, key: str, unit: str, line: int) -> float:

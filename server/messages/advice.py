@@ -13,8 +13,8 @@ from tilewise.server.advise.edits import TOLERANCE
 from tilewise.server.advise.recommend import MOST_CANDIDATES, RESULTS, Neighbourhood, Progress, recommend
 from tilewise.server.limits import most_candidates
 from tilewise.server.messages import report as reports
-from tilewise.server.messages.enums import number, word
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
+from tilewise.server.messages.words import number, word
 from tilewise.server.report import Report
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import prediction_pb2
@@ -26,7 +26,7 @@ LARGEST_MIX, LARGEST_RESULTS = 8, 1000
 def recommend_responses(request: advice.RecommendRequest, database: Database) -> Iterator[advice.RecommendResponse]:
     """Progress while it lasts, then the advice."""
     asked = asked_of(request, database)
-    kinds = [Kind(word(advice.AdviceKind, kind, "kinds")) for kind in request.kinds if kind]
+    kinds = [Kind(word(advice.AdviceKind.DESCRIPTOR, kind, "kinds")) for kind in request.kinds if kind]
     found = recommend(
         subject_of(request.model),
         asked,
@@ -66,7 +66,7 @@ def neighbourhood_of(message: advice.Neighbourhood) -> Neighbourhood:
         vary=tuple(message.vary),
         keep=tuple(message.keep),
         tensor_parallel=tuple(message.tensor_parallel),
-        precisions=tuple(word(Precision, each, "neighbourhood.precisions") for each in message.precisions),
+        precisions=tuple(word(Precision.DESCRIPTOR, each, "neighbourhood.precisions") for each in message.precisions),
         memory_bytes=float(message.max_memory_bytes),
         candidates=message.max_candidate_count or min(MOST_CANDIDATES, most_candidates()),
     )
@@ -101,9 +101,9 @@ def baseline(found: Report, workload: int) -> advice.Baseline:
 def recommendation(found: Recommendation, asked: Sequence[Asked], workloads: int) -> advice.Recommendation:
     changes = [advice.FieldChange(field=field, to=new, **{"from": old}) for field, old, new in found.changes]
     return advice.Recommendation(
-        kind=number(advice.AdviceKind, found.kind.value),
+        kind=number(advice.AdviceKind.DESCRIPTOR, found.kind.value),
         changes=changes,
-        verdict=number(advice.GainVerdict, found.verdict.value),
+        verdict=number(advice.GainVerdict.DESCRIPTOR, found.verdict.value),
         effects=[effect(each, asked[at].gpu.sku.name, at % workloads) for at, each in enumerate(found.effects)],
         parameter_count_change=found.parameter_change,
         memory_bytes_change=found.memory_change,

@@ -15,10 +15,11 @@ from tilewise.server.advise.words import one
 from tilewise.server.diagnosis import signs
 from tilewise.server.losses import CAUSES
 from tilewise.server.memory import MemoryReport
-from tilewise.server.messages.enums import TRUSTS, WALLS, number
+from tilewise.server.messages.enums import TRUSTS, WALLS
 from tilewise.server.messages.gpu import gpu_message, peak_message
 from tilewise.server.messages.question import workload_message
 from tilewise.server.messages.rows import to_columns
+from tilewise.server.messages.words import number
 from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
@@ -203,7 +204,7 @@ def operator(found: report.Operator, calibration: str) -> report_pb2.Operator:
         direction=found.direction,
         kind=found.kind,
         shape=found.shape,
-        precision=number(workload_pb2.Precision, found.precision),
+        precision=number(workload_pb2.Precision.DESCRIPTOR, found.precision),
         count=found.count,
         kernel_count=found.kernels,
         prediction=time,

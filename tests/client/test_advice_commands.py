@@ -51,8 +51,8 @@ def test_a_mix_shows_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--also", "phase=sleep"), "phase 'sleep' is not one of train, prefill, decode"),
-        (("--also", "speed=3"), "'speed' is no field of a workload"),
+        (("--also", "phase=sleep"), "phase 'sleep' is not known: allowed are train, prefill, decode"),
+        (("--also", "speed=3"), "field 'speed' is not known: allowed are phase, batch"),
         (("--keep", "window"), "'window' is no size of this model"),
         (("--max-parameter-change", "2"), "must lie between 0 and 1"),
     ],

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
-from tilewise.client.render.data import word
 from tilewise.server.gate.rules import rules
+from tilewise.server.messages.words import word
 from tilewise.v1.check_pb2 import (
     SEVERITY_ERROR,
     SEVERITY_INFO,

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tilewise.client.render.data import word
 from tilewise.client.render.gate.common import About, counts, database, level, rule_name, shown, verdict_word
 from tilewise.client.render.text import seconds
 from tilewise.server.gate.words import band, change, value
+from tilewise.server.messages.words import word
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,

@@ -1,0 +1,83 @@
+"""The workload of a question as options: each is a field of tilewise.v1.Workload, its type and words read off the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from tilewise.client.cli.options import Command, option
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.messages.words import filled, type_of, words
+from tilewise.v1.workload_pb2 import Workload
+
+FIELDS = Workload.DESCRIPTOR.fields_by_name
+SIZES = [name for name, field in FIELDS.items() if type_of(field) is int]
+FLAGS = {
+    "sequence": "--seq",
+    "tensor_parallel": "--tp",
+    "expert_parallel": "--ep",
+}  # the others have their field's name
+HELP = {
+    "phase": "What runs.",
+    "batch": "Sequences per step.",
+    "sequence": "Tokens per sequence, in train and prefill.",
+    "context": "Keys that each new token attends to, in decode.",
+    "precision": "Format of the GEMMs; unset: bf16.",
+    "mode": "How kernels are launched; unset: eager.",
+    "tensor_parallel": "GPUs that share every layer; unset: 1.",
+    "recompute": "Activations computed twice; unset: none.",
+    "optimizer": "Unset: adamw in train, else none.",
+    "state": "Unset: sustained in train, else burst.",
+    "logits": "Positions of the lm_head; unset: last, all in train.",
+    "attention_backend": "Unset: auto.",
+    "cache": "Of keys and values; unset: append, none in train.",
+    "engine": "Whose kernels serve; unset: none, so torch's.",
+    "expert_parallel": "Of an engine's --tp GPUs, how many share out whole experts; unset: 1.",
+    "expert_skew": "An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",
+    "kv_cache": "Format of an engine's cache; unset: auto.",
+}
+
+
+def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
+    """An option for each field of a workload, in the order of HELP. `phase`: its default; without one it is required."""
+    defaults = {"phase": phase, "batch": 1}
+
+    def add(command: Command) -> Command:
+        for name in reversed(HELP):
+            command = _option(name, defaults.get(name))(command)
+        return command
+
+    return add
+
+
+def _option(name: str, default: Any) -> Callable[[Command], Command]:
+    field = FIELDS[name]
+    kind: Any = type_of(field) if field.enum_type is None else click.Choice(words(field.enum_type))
+    return option(
+        FLAGS.get(name, "--" + name.replace("_", "-")), name, type=kind, default=default, show_default=default is not None,
+        required=name == "phase" and default is None, help=HELP[name],
+    )  # fmt: skip
+
+
+def workload_of(chosen: dict[str, Any]) -> Workload:
+    """The Workload of a command's options."""
+    try:
+        return filled(Workload, chosen)
+    except ValueError as error:  # a number beyond 64 bits
+        raise click.UsageError(f"a size is far out of range: {error}") from error
+
+
+def parsed(text: str) -> tuple[Workload, float]:
+    """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight; 1 where none is given."""
+    fields: dict[str, Any] = dict(pair.partition("=")[::2] for pair in text.split(","))
+    try:
+        weight = float(fields.pop("weight", 1))
+        return filled(Workload, {name: _value(name, value) for name, value in fields.items()}), weight
+    except (ValueError, InvalidInput) as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error
+
+
+def _value(name: str, value: str) -> Any:
+    return type_of(FIELDS[name])(value) if name in FIELDS else value

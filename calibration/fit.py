@@ -19,6 +19,7 @@ import importlib
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -98,14 +99,11 @@ def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:
 
 
 def _module(name: str) -> ModuleType | None:
-    full = f"tilewise.hwdb.kernels.{name}"
-    try:
-        module = importlib.import_module(full)
-    except ModuleNotFoundError as error:
-        if error.name != full:
-            raise
-        return None
-    return module if hasattr(module, "from_calibration") else None
+    for full in (f"tilewise.hwdb.kernels.{name}.fitted", f"tilewise.hwdb.kernels.{name}"):
+        if find_spec(full.rpartition(".")[0]) and find_spec(full):
+            module = importlib.import_module(full)
+            return module if hasattr(module, "from_calibration") else None
+    return None
 
 
 def _judged(columns: Measurements) -> Measurements:

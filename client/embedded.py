@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 
 
 class Embedded:

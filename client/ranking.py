@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tilewise.server.intervals import independent
 from tilewise.server.messages.words import word
+from tilewise.server.step.intervals import independent
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.prediction_pb2 import Trust

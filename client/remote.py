@@ -16,7 +16,7 @@ from grpc_status import rpc_status
 
 from tilewise.client.access import Access, access
 from tilewise.hwdb.errors import Overloaded, TilewiseError
-from tilewise.server.status import from_status
+from tilewise.server.messages.status import from_status
 
 TIMEOUT_S = {
     "Predict": 10.0, "BatchPredict": 60.0, "UploadCalibration": 120.0, "ValidateCalibration": 30.0,

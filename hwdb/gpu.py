@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from tilewise.hwdb.kernels import power, roofline
-from tilewise.hwdb.kernels.published import all_reduce
-from tilewise.hwdb.kernels.published.engines import Kernels, check_runs, kernels
-from tilewise.hwdb.kernels.published.software import Origin, code
+from tilewise.hwdb.kernels.collective import all_reduce
+from tilewise.hwdb.kernels.engines import Kernels, check_runs, kernels
+from tilewise.hwdb.kernels.software import Origin, code
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
@@ -92,7 +92,8 @@ class Gpu:
         return roofline.predict(table, {}, self.sku, state)
 
     def _fitted(self, table: OperatorTable, kind: Kind, model: Mapping[str, Any], state: State) -> Times:
-        kernel = import_module(f"tilewise.hwdb.kernels.{model.get('law', KINDS[kind].name)}")
+        law = "published" if "law" in model else "fitted"
+        kernel = import_module(f"tilewise.hwdb.kernels.{KINDS[kind].name}.{law}")
         return self._patched(table, kernel.predict(table, model, self.sku, state), kind, state)
 
     def _patched(self, table: OperatorTable, times: Times, kind: Kind, state: State) -> Times:

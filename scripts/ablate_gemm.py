@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import gemm, mlp, regression, roofline
-from tilewise.hwdb.kernels.gemm_choice import Choice, ChoiceModel, Problem
+from tilewise.hwdb.kernels import roofline
+from tilewise.hwdb.kernels.gemm import fitted as gemm
+from tilewise.hwdb.kernels.gemm.choice import Choice, ChoiceModel, Problem
+from tilewise.hwdb.kernels.learning import mlp, regression
 from tilewise.hwdb.times import State
 
 PLAN = mlp.Training(hidden=(128, 64), epochs=120, batch=128, rate=4e-3, decay=0.1)

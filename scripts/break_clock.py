@@ -19,7 +19,7 @@ from tilewise.client.publish import publications, publish
 from tilewise.client.remote import Remote
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import TilewiseError
-from tilewise.server.identity.callers import digest
+from tilewise.server.service.identity.callers import digest
 
 SKU = "h100-sxm5-80gb"
 Variant = Callable[[Path, str], Calibration]  # a small calibration under an id of its own

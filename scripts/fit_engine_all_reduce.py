@@ -1,4 +1,4 @@
-"""Fit the law of engines' own all-reduce kernels to published times: hwdb/kernels/published/all_reduce.toml.
+"""Fit the law of engines' own all-reduce kernels to published times: hwdb/kernels/collective/all_reduce.toml.
 
     python scripts/fit_engine_all_reduce.py            needs pip install 'tilewise[published]'
 

@@ -1,4 +1,4 @@
-"""Measure how much of their errors the operators of a step share (server/intervals.toml), from steps that no kernel model saw.
+"""Measure how much of their errors the operators of a step share (server/step/intervals.toml), from steps that no kernel model saw.
 
     python scripts/fit_shared.py
 
@@ -18,7 +18,7 @@ import numpy as np
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.table import Floats
-from tilewise.server.intervals import half_width
+from tilewise.server.step.intervals import half_width
 from tilewise.server.validate import rules
 from tilewise.server.validate.models import step_reports
 from tilewise.server.validate.sheet import read

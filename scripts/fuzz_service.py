@@ -36,7 +36,7 @@ from google.rpc.status_pb2 import Status
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.store.store import Store
-from tilewise.server.rpc.methods import FILES, Method, methods
+from tilewise.server.service.rpc.methods import FILES, Method, methods
 from tilewise.v1.prediction_pb2 import Prediction
 
 BUGS = ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "INSANE")

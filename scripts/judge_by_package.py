@@ -15,7 +15,7 @@ from published_docs import put
 from tilewise.calibration.published import aiconfigurator, points
 from tilewise.calibration.published.rows import Rows
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels.published import latent, window
+from tilewise.hwdb.kernels.attention import latent, window
 from tilewise.hwdb.table import Kind, Phase
 from tilewise.hwdb.times import State
 

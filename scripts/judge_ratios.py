@@ -1,4 +1,4 @@
-"""Judge the interval of ratios (server/ratio.py) by measured pairs, as a table in markdown; docs/gate.md shows it.
+"""Judge the interval of ratios (server/step/ratio.py) by measured pairs, as a table in markdown; docs/gate.md shows it.
 
     python scripts/judge_ratios.py            our own measurements, and the referee's where TILEWISE_SHARED says they lie
 
@@ -21,8 +21,8 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import OperatorTable
 from tilewise.hwdb.times import State
-from tilewise.server import ratio
-from tilewise.server.report import Report
+from tilewise.server.step import ratio
+from tilewise.server.step.report import Report
 from tilewise.server.validate import rules
 from tilewise.server.validate.models import step_reports
 from tilewise.server.validate.sheet import Sheet, read

@@ -29,8 +29,8 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Architecture
-from tilewise.server.predict import predict
-from tilewise.server.report import Interval
+from tilewise.server.step.predict import predict
+from tilewise.server.step.report import Interval
 from tilewise.server.validate.models import of_depth
 from tilewise.server.workload import Workload
 

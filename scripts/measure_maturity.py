@@ -15,7 +15,7 @@ from published_docs import put
 
 from tilewise.calibration.published import points
 from tilewise.calibration.published.rows import facts
-from tilewise.hwdb.kernels.published.software import engines
+from tilewise.hwdb.kernels.software import engines
 
 ENGINES = tuple(engines())
 HEAD = "| operator | GPU | TensorRT-LLM | vLLM | SGLang |\n|---|---|--:|--:|--:|"

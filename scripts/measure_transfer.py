@@ -4,7 +4,7 @@
 
 FOLDER holds gemm.csv, attention.csv, moe.csv, memory_bound_ops.csv and collective.csv. Both sides are others' times of one
 shape by one engine (kernels differ between generations: that is part of the error). --write puts the errors where the
-kernel models read them (hwdb/kernels/published/transfer.toml) and the table into docs/published.md.
+kernel models read them (hwdb/kernels/transfer.toml) and the table into docs/published.md.
 """
 
 import sys
@@ -17,10 +17,10 @@ from published_docs import put
 
 from tilewise.calibration.published import points, rows
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import gemm
-from tilewise.hwdb.kernels.collective import OPERATIONS
-from tilewise.hwdb.kernels.published import transfer
-from tilewise.hwdb.kernels.published.software import Origin, Software
+from tilewise.hwdb.kernels import transfer
+from tilewise.hwdb.kernels.collective.fitted import OPERATIONS
+from tilewise.hwdb.kernels.gemm import fitted as gemm
+from tilewise.hwdb.kernels.software import Origin, Software
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State

@@ -22,9 +22,9 @@ from tilewise.server.architecture.model import Linear
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import project
 from tilewise.server.operators.plan import Plan
-from tilewise.server.predict import predict, predict_table
-from tilewise.server.ratio import ratio_of
-from tilewise.server.report import Report, TableReport
+from tilewise.server.step.predict import predict, predict_table
+from tilewise.server.step.ratio import ratio_of
+from tilewise.server.step.report import Report, TableReport
 from tilewise.server.workload import Workload
 
 FACTS = tomllib.loads((Path(__file__).parent / "published_effects.toml").read_text(encoding="utf-8"))

@@ -10,7 +10,7 @@ import argparse
 import numpy as np
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import gemm
+from tilewise.hwdb.kernels.gemm import fitted as gemm
 from tilewise.hwdb.times import State
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewise.hwdb.errors import InvalidInput, unknown
-from tilewise.hwdb.kernels.published.software import engines
+from tilewise.hwdb.kernels.software import engines
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.times import State
 

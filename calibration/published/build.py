@@ -19,10 +19,14 @@ from tilewise.calibration.seal import settle
 from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, held_out
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.kernels.attention import published as attention
+from tilewise.hwdb.kernels.collective import published as collective
+from tilewise.hwdb.kernels.gemm import published as gemm
+from tilewise.hwdb.kernels.grouped_gemm import published as grouped_gemm
+from tilewise.hwdb.kernels.learning.residual import Points
 from tilewise.hwdb.kernels.machines import host_factor
-from tilewise.hwdb.kernels.published import attention, collective, gemm, grouped_gemm, memory
-from tilewise.hwdb.kernels.published.residual import Points
-from tilewise.hwdb.kernels.published.software import Origin
+from tilewise.hwdb.kernels.memory import published as memory
+from tilewise.hwdb.kernels.software import Origin
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import State
 

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from tilewise.calibration.published.rows import Column, Rows
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels.collective import OPERATIONS
-from tilewise.hwdb.kernels.published import latent
-from tilewise.hwdb.kernels.published.grouped_gemm import fused
-from tilewise.hwdb.kernels.published.residual import Points
-from tilewise.hwdb.kernels.published.software import Origin, facts, stated
+from tilewise.hwdb.kernels.attention import latent
+from tilewise.hwdb.kernels.collective.fitted import OPERATIONS
+from tilewise.hwdb.kernels.grouped_gemm.published import fused
+from tilewise.hwdb.kernels.learning.residual import Points
+from tilewise.hwdb.kernels.software import Origin, facts, stated
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 

@@ -24,7 +24,7 @@ def show(context: click.Context, /, form: str, output: str | None, **settings: A
     """Show every setting of `tilewise serve` with its source. Takes the same options, and fails where serve would."""
     import json
 
-    from tilewise.server.settings import Settings
+    from tilewise.server.service.settings import Settings
 
     checked = Settings(**settings)
     shown = {**settings, "store": checked.shown_store}

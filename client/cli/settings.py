@@ -12,7 +12,7 @@ import click
 
 from tilewise.client.cli.options import option
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.server.settings import settings_fields
+from tilewise.server.service.settings import settings_fields
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 SOURCES = {"COMMANDLINE": "flag", "ENVIRONMENT": "environment", "DEFAULT_MAP": "file", "DEFAULT": "default"}

@@ -27,7 +27,7 @@ def token(name: str, role: str, tenant: str, expires: str) -> None:
     from datetime import date
 
     from tilewise.hwdb.errors import InvalidInput
-    from tilewise.server.identity.callers import digest, new_token
+    from tilewise.server.service.identity.callers import digest, new_token
 
     try:
         last = date.fromisoformat(expires) if expires else None

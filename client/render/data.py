@@ -78,7 +78,7 @@ def status_data(status: Status) -> dict[str, Any]:
     """Why there is no value: the code by its name, the reason, the field at fault, and the message."""
     from google.rpc.code_pb2 import Code
 
-    from tilewise.server.status import from_status
+    from tilewise.server.messages.status import from_status
 
     meant = from_status(status)
     return {

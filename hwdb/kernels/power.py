@@ -111,7 +111,7 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
 
     rows: list[tuple[int, int, float, float, float, float, float, float]] = []
     for family, kind in (("gemm", Kind.GEMM), ("attention", Kind.ATTENTION), ("memory", Kind.MEMORY)):
-        module = importlib.import_module(f"tilewise.hwdb.kernels.{family}")
+        module = importlib.import_module(f"tilewise.hwdb.kernels.{family}.fitted")
         if not hasattr(module, "table") or not calibration.model(family):
             continue
         rows += _sustained(calibration, module, family, kind, sku)

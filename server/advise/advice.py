@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tilewise.server.report import Report
+from tilewise.server.step.report import Report
 
 
 class Kind(StrEnum):

@@ -14,7 +14,7 @@ from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture
 from tilewise.server.architecture.sizes import UnlikeShapes
 from tilewise.server.deadline import check_alive
-from tilewise.server.predict import predict_many
+from tilewise.server.step.predict import predict_many
 from tilewise.server.workload import Workload
 
 CHUNK = 512  # shapes in one pass: some 20 MB of operators, and some 30 ms between two looks at the deadline

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from tilewise.server.losses import CAUSES
-from tilewise.server.report import Operator, Report
+from tilewise.server.step.losses import CAUSES
+from tilewise.server.step.report import Operator, Report
 
 MOST = 0.35  # of all that is saved: an operator with less is not named
 

@@ -13,9 +13,9 @@ from tilewise.hwdb.table import Floats
 from tilewise.server.advise.cause import why
 from tilewise.server.advise.subject import Subject
 from tilewise.server.advise.sweep import OF_WORKLOAD, Axis
-from tilewise.server.predict import predict
-from tilewise.server.ratio import ratio_of
-from tilewise.server.report import Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.ratio import ratio_of
+from tilewise.server.step.report import Report
 from tilewise.server.workload import Workload
 
 LEAST = 0.03  # a jump of the time for the same work that deserves a mark

@@ -14,7 +14,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Kind
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.subject import WIDTHS, Subject
-from tilewise.server.report import Report
+from tilewise.server.step.report import Report
 
 
 @cache

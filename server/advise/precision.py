@@ -14,8 +14,8 @@ from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.subject import Subject
 from tilewise.server.advise.weigh import Scales
 from tilewise.server.architecture.model import Experts
-from tilewise.server.predict import predict
-from tilewise.server.report import Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.report import Report
 from tilewise.server.workload import Workload
 
 NARROW = ("fp8", "fp8_row", "int8", "mxfp8", "nvfp4")

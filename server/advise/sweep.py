@@ -16,7 +16,7 @@ from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
-from tilewise.server.predict import Shapes, predict_many
+from tilewise.server.step.predict import Shapes, predict_many
 from tilewise.server.workload import Workload
 
 OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")

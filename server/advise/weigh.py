@@ -13,9 +13,9 @@ from tilewise.server.advise.advice import Effect, Kind, Recommendation
 from tilewise.server.advise.asked import Asked, score
 from tilewise.server.advise.cause import Cause, why
 from tilewise.server.advise.subject import Subject
-from tilewise.server.predict import predict
-from tilewise.server.ratio import ratio_of
-from tilewise.server.report import Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.ratio import ratio_of
+from tilewise.server.step.report import Report
 
 NOTHING: Mapping[str, Any] = {}
 

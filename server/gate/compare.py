@@ -14,10 +14,10 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.server.gate.metrics import METRICS, Metric
 from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import SEVERITIES, Budget
-from tilewise.server.intervals import Bounds
 from tilewise.server.messages.enums import TRUSTS, WALLS
-from tilewise.server.ratio import ratio_between
-from tilewise.server.status import to_status
+from tilewise.server.messages.status import to_status
+from tilewise.server.step.intervals import Bounds
+from tilewise.server.step.ratio import ratio_between
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,

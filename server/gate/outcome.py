@@ -13,9 +13,9 @@ from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.messages.enums import TRUSTS, WALLS
 from tilewise.server.messages.question import workload_of
 from tilewise.server.messages.rows import from_columns
-from tilewise.server.predict import predict
-from tilewise.server.ratio import Timed
-from tilewise.server.report import Interval, Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.ratio import Timed
+from tilewise.server.step.report import Interval, Report
 from tilewise.server.workload import Workload
 from tilewise.v1.check_pb2 import SavedPrediction
 

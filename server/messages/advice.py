@@ -15,7 +15,7 @@ from tilewise.server.limits import most_candidates
 from tilewise.server.messages import report as reports
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
 from tilewise.server.messages.words import number, word
-from tilewise.server.report import Report
+from tilewise.server.step.report import Report
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import prediction_pb2
 from tilewise.v1.workload_pb2 import Precision

@@ -9,17 +9,17 @@ from typing import Any
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
 from tilewise.hwdb.times import Trust, Wall
-from tilewise.server import report
 from tilewise.server.advise.advice import Recommendation
 from tilewise.server.advise.words import one
-from tilewise.server.diagnosis import signs
-from tilewise.server.losses import CAUSES
-from tilewise.server.memory import MemoryReport
 from tilewise.server.messages.enums import TRUSTS, WALLS
 from tilewise.server.messages.gpu import gpu_message, peak_message
 from tilewise.server.messages.question import workload_message
 from tilewise.server.messages.rows import to_columns
 from tilewise.server.messages.words import number
+from tilewise.server.step import report
+from tilewise.server.step.losses import CAUSES
+from tilewise.server.step.memory import MemoryReport
+from tilewise.server.step.regime import signs
 from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare

@@ -12,7 +12,7 @@ from tilewise.hwdb import times as answers
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import Kind, Label, OperatorTable
 from tilewise.hwdb.times import Times
-from tilewise.server.steptime import BEFORE_SYNC, before_sync
+from tilewise.server.step.time import BEFORE_SYNC, before_sync
 from tilewise.v1.report_pb2 import OperatorColumn
 
 COLUMNS = tuple(name for name in tables.COLUMNS if name not in ("label", "shape"))

@@ -16,8 +16,8 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
 from tilewise.server.messages.report import prediction
-from tilewise.server.predict import Shapes, calibration_of
-from tilewise.server.status import to_status
+from tilewise.server.messages.status import to_status
+from tilewise.server.step.predict import Shapes, calibration_of
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1.prediction_pb2 import Progress
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from tilewise.hwdb.kernels.published.engines import Kernels
+from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
 from tilewise.server.operators import engine

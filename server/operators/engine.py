@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
+from tilewise.hwdb.kernels.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Phase
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Linear, Mlp, Recurrent, Split
@@ -142,7 +142,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
 
 
 def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) -> None:
-    """The row that hwdb/kernels/published/grouped_gemm.py describes; ranks share out experts or divide their width."""
+    """The row that hwdb/kernels/grouped_gemm/published.py describes; ranks share out experts or divide their width."""
     ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
     width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
     elements, hit = 3 * hidden * width, _hit(plan, moe, tokens) / ranks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewise.hwdb.kernels.published.engines import Kernels
+from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.server.workload import Workload
 

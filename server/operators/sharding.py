@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.hwdb.kernels.published.engines import EXPERTS_ONLY
+from tilewise.hwdb.kernels.engines import EXPERTS_ONLY
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Linear, Mlp, Recurrent, Size, Split

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import COLUMNS, Floats, Ints, Label, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Wall
-from tilewise.server.intervals import bounds
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
+from tilewise.server.step.intervals import bounds
 from tilewise.server.validate.sheet import Words
 
 Part = tuple[OperatorTable, Ints]

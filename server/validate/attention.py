@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.published import latent
+from tilewise.hwdb.kernels.attention import latent
 from tilewise.hwdb.table import Ints, Phase
 from tilewise.server.architecture.model import Attention
 from tilewise.server.operators.attention_kernel import Heads, kernel

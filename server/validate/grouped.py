@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.published import grouped_gemm as published
+from tilewise.hwdb.kernels.grouped_gemm import published
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints, Kind, Layout
 from tilewise.server.operators.emitter import Emitter

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels import memory, memory_kernels
+from tilewise.hwdb.kernels.memory import choice as memory_kernels
+from tilewise.hwdb.kernels.memory import fitted as memory
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
 from tilewise.server.operators.emitter import Emitter

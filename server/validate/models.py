@@ -13,8 +13,8 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats
 from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Architecture
-from tilewise.server.predict import predict
-from tilewise.server.report import Interval, Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.report import Interval, Report
 from tilewise.server.validate.outcome import Outcome, Quantity
 from tilewise.server.validate.sheet import Sheet, facts
 from tilewise.server.workload import Workload

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels.published.software import Origin, stated
+from tilewise.hwdb.kernels.software import Origin, stated
 from tilewise.hwdb.table import Ints, Kind, OperatorTable
 from tilewise.server.validate import rules
 from tilewise.server.validate.sheet import Sheet, Words

@@ -11,7 +11,7 @@ from tilewise.client.client import TilewiseClient
 from tilewise.client.remote import Remote
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound
-from tilewise.server.app import start
+from tilewise.server.service.app import start
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1 import calibration_service_pb2_grpc
 

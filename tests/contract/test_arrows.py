@@ -83,5 +83,7 @@ def test_hwdb_knows_neither_protobuf_nor_grpc_nor_http(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_grpc_is_imported_by_the_server_process_and_the_remote_client_alone(path: Path) -> None:
-    if not name(path).startswith(("server/app.py", "server/rpc/", "server/identity/tls.py", "client/remote.py")):
+    if not name(path).startswith(
+        ("server/service/app.py", "server/rpc/", "server/service/identity/tls.py", "client/remote.py")
+    ):
         assert not tops(imports(parsed(path))) & {"grpc", "grpc_status"}

@@ -17,7 +17,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from tilewise.client.client import TilewiseClient
-from tilewise.server.app import start
+from tilewise.server.service.app import start
 from tilewise.v1.advisor_service_pb2 import PredictRequest
 from tilewise.v1.workload_pb2 import PHASE_PREFILL, Workload
 

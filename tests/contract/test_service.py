@@ -15,9 +15,10 @@ from tilewise.client.cli.explain import entries
 from tilewise.client.client import TilewiseClient
 from tilewise.hwdb import errors
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge, Unimplemented
-from tilewise.server.app import start
-from tilewise.server.service import CalibrationService, page, resource, services
-from tilewise.server.status import CODES, from_status, to_status
+from tilewise.server.messages.status import CODES, from_status, to_status
+from tilewise.server.service.app import start
+from tilewise.server.service.resources import page, resource
+from tilewise.server.service.servicers import CalibrationService, services
 from tilewise.v1 import (
     advice_pb2,
     advisor_service_pb2_grpc,

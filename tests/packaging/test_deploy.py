@@ -9,7 +9,7 @@ import pytest
 import yaml
 from kubernetes_validate import latest_version, validate
 
-from tilewise.server.settings import Settings, settings_fields
+from tilewise.server.service.settings import Settings, settings_fields
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.architecture import Architecture, read_with
-from tilewise.server.diagnosis import figures, regimes, signs, told
-from tilewise.server.predict import predict
+from tilewise.server.step.predict import predict
+from tilewise.server.step.regime import figures, regimes, signs, told
 from tilewise.server.workload import Workload
 
 SHARE = {"compute": "compute_share", "bandwidth": "bandwidth_share", "communication": "communication_share"}

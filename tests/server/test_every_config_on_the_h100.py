@@ -12,7 +12,7 @@ import pytest
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.architecture import read
-from tilewise.server.predict import predict
+from tilewise.server.step.predict import predict
 from tilewise.server.workload import Workload
 
 QUESTIONS: tuple[dict[str, Any], ...] = (

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.server.intervals import half_width, independent
+from tilewise.server.step.intervals import half_width, independent
 
 HALVES = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=20)
 INTERVALS = st.tuples(st.floats(1e-6, 1.0), st.floats(1.0, 3.0), st.floats(1.0, 3.0)).map(

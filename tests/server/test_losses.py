@@ -14,8 +14,8 @@ from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind
 from tilewise.hwdb.times import Wall
 from tilewise.server.architecture import Architecture, read_with
-from tilewise.server.losses import CAUSES
-from tilewise.server.predict import predict
+from tilewise.server.step.losses import CAUSES
+from tilewise.server.step.predict import predict
 from tilewise.server.workload import Workload
 
 SMALL = json.dumps({"model_type": "llama", "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 4,

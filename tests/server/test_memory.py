@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tilewise.server.architecture import Architecture, count, read, read_with
-from tilewise.server.memory import kv_bytes_per_token, memory
 from tilewise.server.operators.plan import Plan
+from tilewise.server.step.memory import kv_bytes_per_token, memory
 from tilewise.server.workload import Workload
 
 Config = Callable[[str], Architecture]

@@ -12,7 +12,7 @@ from tilewise.client.gate.saved import predictions
 from tilewise.client.render.data import to_json
 from tilewise.client.render.gate.flips import paired
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware

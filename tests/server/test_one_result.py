@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.server.service import AdvisorService
+from tilewise.server.service.servicers import AdvisorService
 from tilewise.v1.advisor_service_pb2 import (
     DETAIL_OPERATORS,
     DETAIL_STEP,

@@ -13,9 +13,9 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Wall
-from tilewise.server import predict as predict_module
 from tilewise.server.architecture import Architecture, read_with
-from tilewise.server.predict import predict, predict_many
+from tilewise.server.step import predict as predict_module
+from tilewise.server.step.predict import predict, predict_many
 from tilewise.server.workload import Workload
 
 Llama = Callable[..., Architecture]

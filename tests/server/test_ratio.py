@@ -13,9 +13,9 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.server.architecture import Architecture, read, read_with
 from tilewise.server.architecture.model import Size
 from tilewise.server.operators import walk
-from tilewise.server.predict import predict
-from tilewise.server.ratio import Errors, errors_of, half_widths, ratio_of
-from tilewise.server.report import Report
+from tilewise.server.step.predict import predict
+from tilewise.server.step.ratio import Errors, errors_of, half_widths, ratio_of
+from tilewise.server.step.report import Report
 from tilewise.server.workload import Workload
 
 TRAIN = Workload(phase="train", sequence=4096)

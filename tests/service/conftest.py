@@ -12,8 +12,8 @@ import trustme
 
 from tilewise.hwdb.calibration import Calibration, canonical, identify
 from tilewise.hwdb.database import Database
-from tilewise.server.app import Server, start
-from tilewise.server.identity.callers import digest
+from tilewise.server.service.app import Server, start
+from tilewise.server.service.identity.callers import digest
 from tilewise.v1.advisor_service_pb2 import PredictRequest
 from tilewise.v1.model_pb2 import Model
 from tilewise.v1.workload_pb2 import PHASE_PREFILL, Workload

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from tilewise.client.client import TilewiseClient
-from tilewise.server.rpc.methods import methods
+from tilewise.server.service.rpc.methods import methods
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "scripts"))

@@ -20,7 +20,7 @@ from tilewise.server.advise.asked import each_possible
 from tilewise.server.advise.subject import Subject
 from tilewise.server.deadline import waited_for
 from tilewise.server.limits import limited_to
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest, SavedPrediction

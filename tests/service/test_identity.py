@@ -15,9 +15,9 @@ from tilewise.client.remote import Remote, ServerError
 from tilewise.client.render.calibration import audit_log
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Forbidden, InvalidInput, NotAvailable, NotFound, Unauthenticated
-from tilewise.server.identity.caller import Caller, Role, authorise
-from tilewise.server.identity.callers import LOOK_S, Callers
-from tilewise.server.rpc.methods import methods
+from tilewise.server.service.identity.caller import Caller, Role, authorise
+from tilewise.server.service.identity.callers import LOOK_S, Callers
+from tilewise.server.service.rpc.methods import methods
 from tilewise.v1 import calibration_service_pb2 as pb
 
 Serve = Callable[..., str]

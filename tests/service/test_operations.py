@@ -25,14 +25,14 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from tilewise.client.client import TilewiseClient
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import Expired, TooLarge
-from tilewise.server import logs
-from tilewise.server.app import Server
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import CANDIDATES_MAX, check_candidates
-from tilewise.server.rpc.answers import Answer, Answers
-from tilewise.server.service import AdvisorService, HardwareService
-from tilewise.server.tracing import spans
-from tilewise.server.web import Web
+from tilewise.server.service.app import Server
+from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service import logs
+from tilewise.server.service.servicers import AdvisorService, HardwareService
+from tilewise.server.service.tracing import spans
+from tilewise.server.service.web import Web
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advice_pb2 import Axis, SweepRequest, SweepResponse

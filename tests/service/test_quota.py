@@ -12,11 +12,11 @@ from grpc_status import rpc_status
 
 from tilewise.client.client import TilewiseClient
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.server.app import Server
-from tilewise.server.identity.caller import Caller, Role
-from tilewise.server.rpc.turns import Turns
-from tilewise.server.service import AdvisorService, HardwareService
-from tilewise.server.settings import Settings
+from tilewise.server.service.app import Server
+from tilewise.server.service.identity.caller import Caller, Role
+from tilewise.server.service.rpc.turns import Turns
+from tilewise.server.service.servicers import AdvisorService, HardwareService
+from tilewise.server.service.settings import Settings
 from tilewise.v1.advice_pb2 import SweepResponse
 from tilewise.v1.hardware_service_pb2 import GetGpuResponse
 

@@ -17,7 +17,7 @@ from tilewise.client.client import TilewiseClient
 from tilewise.client.publish import publish
 from tilewise.client.remote import Remote, ServerError
 from tilewise.hwdb.calibration import Calibration
-from tilewise.server.app import start
+from tilewise.server.service.app import start
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advisor_service_pb2 import PredictRequest
 

@@ -7,7 +7,7 @@ import pytest
 
 from tilewise.client.cli import main
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.server.settings import Settings, settings_fields
+from tilewise.server.service.settings import Settings, settings_fields
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
@@ -65,7 +65,7 @@ def test_an_address_has_a_host_and_a_port(address: str) -> None:
 
 
 def test_a_token_goes_to_stdout_and_its_entry_to_stderr(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    from tilewise.server.identity.callers import Callers
+    from tilewise.server.service.identity.callers import Callers
 
     with pytest.raises(SystemExit):
         main(["token", "ci", "--role", "calibrator", "--tenant", "red", "--expires", "2999-01-01"])

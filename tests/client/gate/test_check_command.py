@@ -243,7 +243,7 @@ def test_the_same_question_gives_the_same_bytes(repository: Path, run: Run, edit
 
 
 def test_a_server_gives_the_same_bytes(repository: Path, run: Run, edit: Edit) -> None:
-    from tilewise.server.app import start
+    from tilewise.server.service.app import start
 
     edit(*RED)
     server, port = start("127.0.0.1:0")

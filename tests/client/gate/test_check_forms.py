@@ -13,7 +13,7 @@ from junitparser import Error, Failure, JUnitXml, Skipped
 
 from tilewise.client.render.gate import FORMS, rendered
 from tilewise.client.render.gate.common import About
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest, CheckResponse, Finding
 
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures"

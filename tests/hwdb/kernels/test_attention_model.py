@@ -8,8 +8,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import attention, attention_physics, mlp
-from tilewise.hwdb.kernels.attention_kernels import backend, grid, visible
+from tilewise.hwdb.kernels.attention import fitted as attention
+from tilewise.hwdb.kernels.attention import physics as attention_physics
+from tilewise.hwdb.kernels.attention.choice import backend, grid, visible
+from tilewise.hwdb.kernels.learning import mlp
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import VARIANT_CODES, Kind, Label, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State, Times

@@ -11,7 +11,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import gemm, gemm_choice, mlp, regression
+from tilewise.hwdb.kernels.gemm import choice as gemm_choice
+from tilewise.hwdb.kernels.gemm import fitted as gemm
+from tilewise.hwdb.kernels.learning import mlp, regression
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.hwdb.times import State, Trust

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 
 from tilewise.hwdb import launch as costs
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import collective, grouped_gemm, launch
+from tilewise.hwdb.kernels import launch
+from tilewise.hwdb.kernels.collective import fitted as collective
+from tilewise.hwdb.kernels.grouped_gemm import fitted as grouped_gemm
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust

@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.kernels import memory, memory_kernels, memory_law
+from tilewise.hwdb.kernels.memory import choice as memory_kernels
+from tilewise.hwdb.kernels.memory import fitted as memory
+from tilewise.hwdb.kernels.memory import physics as memory_law
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import (
     OPS,

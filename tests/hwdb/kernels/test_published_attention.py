@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels.published import decode, latent, window
-from tilewise.hwdb.kernels.published.chip import Chip
-from tilewise.hwdb.kernels.published.software import Origin, Software, stated
+from tilewise.hwdb.kernels.attention import decode, latent, window
+from tilewise.hwdb.kernels.learning.chip import Chip
+from tilewise.hwdb.kernels.software import Origin, Software, stated
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels import roofline
-from tilewise.hwdb.kernels.published import gemm, grouped_gemm, transfer
-from tilewise.hwdb.kernels.published.software import Origin, code, stated
+from tilewise.hwdb.kernels import roofline, transfer
+from tilewise.hwdb.kernels.gemm import published as gemm
+from tilewise.hwdb.kernels.grouped_gemm import published as grouped_gemm
+from tilewise.hwdb.kernels.software import Origin, code, stated
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout, OperatorTable
 from tilewise.hwdb.times import State, Trust

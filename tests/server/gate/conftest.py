@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest, CheckResponse
 
 GPU = "h100-sxm5-80gb"

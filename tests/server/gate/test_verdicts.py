@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound
-from tilewise.server.service import services
+from tilewise.server.service.servicers import services
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,

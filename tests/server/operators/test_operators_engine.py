@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kernels.published.engines import NONE, Kernel, best, kernels
-from tilewise.hwdb.kernels.published.software import Origin, stated
+from tilewise.hwdb.kernels.engines import NONE, Kernel, best, kernels
+from tilewise.hwdb.kernels.software import Origin, stated
 from tilewise.hwdb.precision import NAMES
 from tilewise.hwdb.table import Kind, Phase
 from tilewise.hwdb.times import Trust
 from tilewise.server.architecture import Architecture, read, read_with
-from tilewise.server.memory import memory
 from tilewise.server.operators import build
 from tilewise.server.operators.conventions import causal_flops
-from tilewise.server.predict import predict, predict_many
-from tilewise.server.report import Operator, Report
+from tilewise.server.step.memory import memory
+from tilewise.server.step.predict import predict, predict_many
+from tilewise.server.step.report import Operator, Report
 from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -14,7 +14,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import OPS, Kind, Layout, OperatorTable, Phase
-from tilewise.server.predict import predict_table
+from tilewise.server.step.predict import predict_table
 from tilewise.server.trace import trace
 from tilewise.server.workload import Workload
 

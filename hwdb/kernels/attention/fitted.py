@@ -1,0 +1,284 @@
+"""Attention: which kernel runs, the physics of its grid, then a small residual fitted to the calibration.
+
+Rows are bf16 or fp16 (the same kernels). Windows run on flash-attention, everything else on what the row asks for or
+torch would take; a shape that its backend refuses has no time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.calibration import Calibration, Measurements
+from tilewise.hwdb.kernels import machines, roofline
+from tilewise.hwdb.kernels.attention import physics as attention_physics
+from tilewise.hwdb.kernels.attention.choice import (
+    CUDNN,
+    FLASH,
+    KERNELS,
+    Grid,
+    backend,
+    facts,
+    grid,
+)
+from tilewise.hwdb.kernels.attention.physics import Walls, Work
+from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.kernels.learning.opened import Opened
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import (
+    VARIANT_CODES,
+    VARIANTS,
+    Floats,
+    Ints,
+    Kind,
+    Label,
+    OperatorTable,
+    Phase,
+    table_from_columns,
+)
+from tilewise.hwdb.times import State, Times, Trust, Wall, merge
+
+MEASURED = ("attention",)
+SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
+CHUNK = 8192  # rows at a time: the working set stays in the cache
+WAVES_MAX, TILES_MAX = 16.0, 64.0  # beyond as many waves, or tiles of a block, time is linear
+NARROWEST = 64  # head widths below were not measured
+LIMIT = 0.3  # the residual's largest factor, log
+PLAN = mlp.Training(hidden=(32,), epochs=150, batch=64, rate=4e-3, decay=10.0)
+
+
+def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
+    """One row a point."""
+    columns = measurements["attention"]
+    length = len(columns["phase"])
+    shape: dict[str, NDArray[Any]] = {name: columns[name].astype(np.int64) for name in SHAPE}
+    shape["phase"] = np.array([Phase[name.upper()] for name in columns["phase"].tolist()], np.int64)
+    shape["variant"] = np.array([VARIANT_CODES[name] for name in columns["backend"].tolist()], np.int64)
+    shape["kind"] = np.full(length, int(Kind.ATTENTION))
+    shape["precision"] = np.full(length, int(Precision.BF16))
+    shape["shape"] = np.arange(length)
+    return table_from_columns(
+        [Label(name="attention", layer="", part="attention")], length, length, {**shape, **_work(shape)}
+    )
+
+
+def _work(shape: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    """FLOPs and compulsory bytes of points, as server/operators counts them: two products, five backward."""
+    queries, keys = shape["seq_q"].astype(float), shape["seq_kv"].astype(float)
+    reach = np.where(shape["window"] > 0, np.minimum(shape["window"], keys), keys)
+    pairs = queries * np.where((shape["causal"] > 0) & (shape["window"] == 0), reach / 2, reach)
+    widths = (shape["head_dim"] + shape["head_dim_v"]) * shape["batch"]
+    forward = 2.0 * pairs * widths * shape["heads"]
+    backward = shape["phase"] == int(Phase.BACKWARD)
+    read = 2.0 * widths * (queries * shape["heads"] / 2 + keys * shape["kv_heads"])
+    written = 2.0 * shape["batch"] * shape["head_dim_v"] * queries * shape["heads"]
+    return {
+        "flops": forward * np.where(backward, 2.0, 1.0),
+        "executed_flops": forward * np.where(backward, 2.5, 1.0),
+        "bytes_read": read * np.where(backward, 2.0, 1.0),
+        "bytes_written": written * np.where(backward, 3.0, 1.0),
+    }
+
+
+def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
+    """The model, fitted to the burst points that are not held out."""
+    columns = calibration.measurements("attention")
+    use = ~columns["held"] & (columns["state"] == "burst") & (columns["backend"] != "cpu")
+    apart = {name: values[use] for name, values in columns.items()}
+    differ = machines.between_cards(calibration, "attention", apart["time_us"] * 1e-6)
+    return fit(apart, sku, differ=differ)
+
+
+def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN, differ: Floats | float = 0.0) -> dict[str, Any]:
+    """The model of points with columns of a measurement file. differ: what machines differ by (regression.fit)."""
+    rows = table({"attention": columns})
+    took_s = measured_s({"attention": columns})
+    cut = grid(rows, backend(rows), sku.sm_count)
+    work = attention_physics.work(rows, cut, sku)
+    fits = attention_physics.fit_of(rows, cut)
+    constants, efficiency = attention_physics.fit(work, cut, fits, took_s, sku)
+    # the residual learns from what physics misses of points that it was not fitted to
+    spent = attention_physics.cross_fitted(work, cut, fits, took_s, sku)
+    residual = regression.fit(_rows(rows, cut, work, spent, sku), took_s, plan, nets=2, limit=LIMIT, machines=differ)
+    return {"constants": constants, "efficiency": efficiency} | residual.to_arrays()
+
+
+def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
+    """Burst times of attention rows; hwdb.kernels.power turns them into sustained ones.
+
+    MLA's absorbed decode runs on none of the measured kernels: the roofline answers.
+    """
+    latent = (table.phase == Phase.DECODE) & (table.variant == 0) & (table.head_dim > facts()["flash"]["widest"])
+    if not latent.any():
+        return _chunks(table, model, sku)
+    rest, other = np.flatnonzero(~latent), np.flatnonzero(latent)
+    parts = [(rest, _chunks(table.select(rest), model, sku))] if len(rest) else []
+    return merge(len(table), [*parts, (other, roofline.predict(table.select(other), {}, sku, state))])
+
+
+def _chunks(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
+    if len(table) <= CHUNK:
+        return _measured(table, model, sku)
+    pieces = np.split(np.arange(len(table)), range(CHUNK, len(table), CHUNK))
+    return merge(len(table), [(piece, _measured(table.select(piece), model, sku)) for piece in pieces])
+
+
+def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
+    backends = backend(table)
+    cut = grid(table, backends, sku.sm_count)
+    work = attention_physics.work(table, cut, sku)
+    spent = _walls(table, cut, work, model, sku)
+    answer = RESIDUAL(model).predict(_rows(table, cut, work, spent, sku))
+    distance = answer.distance + np.maximum(np.log2(NARROWEST / np.maximum(table.head_dim, 1)), 0)
+    refusal, refusals = _refuse(table, backends, distance)
+    return _times(cut, spent, answer, distance, refusal, refusals, sku.sm_count)
+
+
+RESIDUAL = Opened(regression.Regression.from_arrays)
+
+
+measured_s = regression.replayed_s
+
+
+def group(table: OperatorTable, row: int) -> str:
+    """Under which name the card sums a row's error up."""
+    return f"{Phase(int(table.phase[row])).name.lower()} {VARIANTS[table.variant[row]]}"
+
+
+def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any], sku: Sku) -> Walls:
+    efficiency = model["efficiency"][cut.kernel, cut.width // 8, attention_physics.fit_of(table, cut)]
+    return attention_physics.walls(work, cut, model["constants"][cut.kernel], efficiency, sku)
+
+
+def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> regression.Rows:
+    """Rows for the residual: place in waves and tiles of a block; group and family phase x backend."""
+    flash = IS_FLASH[cut.kernel]
+    filled = np.log2(np.minimum(cut.blocks / sku.sm_count, WAVES_MAX))
+    along = np.log2(np.minimum(cut.longest * cut.splits, TILES_MAX))
+    group = table.phase * 2 + flash
+    return regression.Rows(
+        spent.time_s, _features(table, cut, work, spent, sku), np.stack([filled, along], 1), group, group
+    )
+
+
+IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
+
+
+def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> NDArray[np.float32]:
+    """What the residual may depend on; shape (rows, inputs)."""
+    log = np.log2
+    filled = cut.blocks / sku.sm_count
+    uneven = (table.seq_q % cut.outer > 0) | (table.seq_kv % cut.inner > 0)
+    columns = [
+        log(np.minimum(filled, WAVES_MAX)), np.where(filled < 4, np.ceil(filled) / filled, 1.0), log(cut.longest), log(cut.splits),
+        work.causal, work.local, uneven, log(cut.width), table.head_dim / cut.width, cut.useful,
+        log(table.heads / table.kv_heads), log(spent.time_s * 1e6), spent.compute_s / spent.time_s,
+        spent.memory_s / spent.time_s, spent.launch_s / spent.time_s, table.head_dim != table.head_dim_v,
+    ]  # fmt: skip
+    columns += [cut.kernel == code for code in range(len(KERNELS))]
+    return np.stack(columns, 1, dtype=np.float32, casting="unsafe")
+
+
+def _refuse(table: OperatorTable, backends: Ints, distance: Floats) -> tuple[Ints, tuple[str, ...]]:
+    """Index of each row's refusal into the texts, -1 where there is none."""
+    texts: dict[str, int] = {}
+    refusal = np.full(len(table), -1, np.int64)
+    flash = backends == FLASH
+    takes = np.where(flash, _takes(table, "flash"), (backends == CUDNN) & _takes(table, "cudnn"))
+    measured = (table.precision == Precision.BF16) | (table.precision == Precision.FP16)
+    near = distance <= regression.OCTAVES_MAX
+    for row in np.flatnonzero(~(takes & measured & near)):
+        text = _why(
+            table, int(row), VARIANTS[backends[row]], bool(measured[row]), bool(takes[row]), float(distance[row])
+        )
+        refusal[row] = texts.setdefault(text, len(texts))
+    return refusal, tuple(texts)
+
+
+def _takes(table: OperatorTable, name: str) -> NDArray[np.bool_]:
+    """Whether a backend takes the heads; torch pads those of flash to a multiple of 8 beforehand."""
+    rule = facts()[name]
+    takes: NDArray[np.bool_] = np.maximum(table.head_dim, table.head_dim_v) <= rule["widest"]
+    if not rule["pads"]:
+        takes &= (table.head_dim % rule["multiple"] == 0) & (table.head_dim_v % rule["multiple"] == 0)
+    if rule["same_value_width"]:
+        takes &= table.head_dim == table.head_dim_v
+    return takes
+
+
+def _why(table: OperatorTable, row: int, name: str, measured: bool, takes: bool, distance: float) -> str:
+    if name not in ("flash", "cudnn"):
+        return f"NOT_MEASURED: {name} attention was not measured; cudnn and flash were"
+    if not measured:
+        found = Precision(int(table.precision[row])).name.lower()
+        return f"NOT_MEASURED: attention was measured in bf16, which fp16 matches; not in {found}"
+    if not takes:
+        return _not_taken(int(table.head_dim[row]), int(table.head_dim_v[row]), name)
+    return (
+        f"OUT_OF_RANGE: attention of batch {table.batch[row]}, {table.heads[row]} heads of {table.head_dim[row]}, "
+        f"{table.seq_q[row]} x {table.seq_kv[row]} lies {distance:.1f} octaves from the nearest measurement; "
+        f"at most {regression.OCTAVES_MAX} are answered"
+    )
+
+
+def _not_taken(dim: int, dim_v: int, name: str) -> str:
+    rule = facts()[name]
+    if dim != dim_v and rule["same_value_width"] and max(dim, dim_v) <= rule["widest"]:
+        return f"OUT_OF_RANGE: {name} attention needs head_dim_v equal to head_dim; {dim} and {dim_v} run on cudnn"
+    nearest = sorted({_nearest(dim, rule), _nearest(dim_v, rule)})
+    which = " and ".join(map(str, nearest))
+    return (
+        f"OUT_OF_RANGE: {name} attention takes heads up to {rule['widest']} wide in multiples of {rule['multiple']}; "
+        f"{dim if dim == dim_v else f'{dim} and {dim_v}'} is not taken, the nearest is {which}"
+    )
+
+
+def _nearest(dim: int, rule: Mapping[str, Any]) -> int:
+    step = int(rule["multiple"])
+    return int(min(max(-(-dim // step) * step, step), rule["widest"]))
+
+
+def _times(
+    cut: Grid,
+    spent: Walls,
+    answer: regression.Answer,
+    distance: Floats,
+    refusal: Ints,
+    refusals: tuple[str, ...],
+    sms: int,
+) -> Times:
+    """The residual scales every part alike, so that the parts add up to the time."""
+    scale = answer.time_s / spent.time_s
+    parts = np.stack([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
+    narrow = 1 + distance - answer.distance  # heads narrower than any measured: the interval grows likewise
+    factor = (answer.high_s / answer.time_s) ** narrow
+    gone = refusal >= 0
+    nothing = np.zeros(len(distance))
+    return Times(
+        time_s=np.where(gone, np.nan, answer.time_s),
+        low_s=np.where(gone, np.nan, answer.time_s / factor),
+        high_s=np.where(gone, np.nan, answer.time_s * factor),
+        compute_s=spent.compute_s * scale,
+        memory_s=spent.memory_s * scale,
+        special_s=spent.special_s * scale,
+        launch_s=spent.launch_s * scale,
+        padding_s=spent.padding_s * scale,
+        wave_s=spent.wave_s * scale,
+        alignment_s=nothing,
+        wall=WALLS[parts.argmax(0)],
+        trust=np.full(len(distance), int(Trust.MEASURED)),
+        distance=distance,
+        kernel=cut.kernel,
+        tiles=cut.blocks,
+        waves=np.ceil(cut.blocks / sms),
+        refusal=refusal,
+        kernel_names=tuple(facts()["kernel"][name]["name"] for name in KERNELS),
+        refusals=refusals,
+    )
+
+
+WALLS = np.array([Wall.COMPUTE, Wall.MEMORY, Wall.SPECIAL_FUNCTION, Wall.LAUNCH])

@@ -1,0 +1,296 @@
+"""GEMM: the kernel the library will choose, its tiles and waves on the real SM count, bytes by level, then a residual.
+
+time = (launch + work) x residual, where work joins two walls smoothly:
+compute = waves x (steps x cycles per step + prologue and epilogue) / clock, memory = bytes / bandwidth.
+The constants below only set the scale that the residual starts from; it is fitted to the calibration's points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tilewise.hwdb.kernels import machines, roofline
+from tilewise.hwdb.kernels.gemm import choice as gemm_choice
+from tilewise.hwdb.kernels.gemm.choice import OUTPUT, Choice, ChoiceModel, Problem
+from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
+from tilewise.hwdb.times import State, Times, Trust, merge
+
+if TYPE_CHECKING:
+    from tilewise.hwdb.calibration import Calibration, Measurements
+
+MEASURED = ("gemm", "batched_gemm")
+SETS = 24  # input sets that rotate at most: points with more are kept for comparison, not fitted
+LAUNCH_S = 2.2e-6  # the smallest graph node
+STEP_BYTES = 128  # one pipeline stage along k: a 128-byte swizzle row
+PROLOGUE_CYCLES = 1100.0  # fill the pipeline, drain the accumulators: residual corrects it by tile
+SHARED_BYTES_PER_CLOCK = 64.0  # per SM from L2 into shared memory
+BANDWIDTH = 0.9  # of the datasheet's
+SPLIT_S = 1.5e-6  # the reduction kernel of split-K
+OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and sm75 kernels on Hopper, of its peak
+LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
+NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
+SMOOTH = 6.0  # exponent with which two walls join
+CHUNK = 16384  # rows at a time: the working set stays in L2
+NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow with formats that are added
+ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
+
+
+@dataclass(frozen=True, slots=True)
+class Physics:
+    """Parts of the base time in seconds, and what it stands on; arrays of shape (rows,)."""
+
+    base_s: Floats
+    compute_s: Floats
+    memory_s: Floats
+    tiles: NDArray[np.float32]
+    waves: NDArray[np.float32]
+    padding: NDArray[np.float32]
+    filled: NDArray[np.float32]
+    aligned_s: Floats
+    choice: Choice
+
+
+def physics(p: Problem, choice: Choice, sku: Sku) -> Physics:
+    """Walls of the chosen kernel at the boost clock."""
+    clock, sms = sku.clock_boost_hz, sku.sm_count
+    over_n, over_m = np.ceil(p.n / choice.tile_n), np.ceil(p.m / choice.tile_m)
+    tiles = over_n * over_m * p.groups
+    pieces = tiles * choice.split
+    resident = blocks_per_sm(choice)
+    waves = np.ceil(pieces / (sms * resident))
+    steps = np.ceil(p.k * p.element / STEP_BYTES)
+    per_step = _cycles_per_step(p, choice, sku) * np.minimum(resident, np.ceil(pieces / sms))
+    compute = waves * (np.ceil(steps / choice.split) * per_step + PROLOGUE_CYCLES) / clock
+    inputs = (p.m * p.k + p.n * p.k) * p.element
+    outputs = p.m * p.n * OUTPUT[p.precision]
+    memory = p.groups * (inputs + outputs) / (BANDWIDTH * sku.hbm_bytes_per_s)
+    joined = (compute**SMOOTH + memory**SMOOTH) ** (1 / SMOOTH)
+    partials = np.where(choice.split > 1, SPLIT_S + choice.split * p.m * p.n * 8 / (3 * sku.hbm_bytes_per_s), 0)
+    padding = over_n * choice.tile_n * over_m * choice.tile_m / (p.n * p.m)
+    base = np.asarray(LAUNCH_S + joined + partials, np.float64)
+    filled = pieces / (waves * sms * resident)
+    aligned = LAUNCH_S + np.maximum(
+        2 * p.groups * p.m * p.n * p.k / (0.75 * sms * clock * _flops_per_clock(sku)[p.precision]), memory
+    )
+    return Physics(
+        base, np.asarray(compute, float), np.asarray(memory, float), tiles, waves, padding, np.minimum(filled, 1),
+        np.asarray(aligned, float), choice,
+    )  # fmt: skip
+
+
+def blocks_per_sm(choice: Choice) -> NDArray[np.float32]:
+    """Blocks that share an SM: nvjet runs one persistent block, older kernels as many as their tiles let in."""
+    older = np.clip(np.floor(32768 / (choice.tile_n * choice.tile_m)), 1, 4)
+    return np.where(choice.algorithm == NVJET, 1, older).astype(np.float32)
+
+
+def _cycles_per_step(p: Problem, choice: Choice, sku: Sku) -> NDArray[np.float32]:
+    rate = _flops_per_clock(sku)[p.precision]
+    for algorithm, share in OLD_TENSOR_RATE.items():
+        rate = np.where(choice.algorithm == algorithm, rate * np.float32(share), rate)
+    matrix = 2 * choice.tile_n * choice.tile_m * (STEP_BYTES / p.element) / rate
+    operands = (choice.tile_n + choice.tile_m) * np.float32(STEP_BYTES / SHARED_BYTES_PER_CLOCK)
+    slower: NDArray[np.float32] = np.maximum(matrix, operands)
+    return slower
+
+
+def _flops_per_clock(sku: Sku) -> NDArray[np.float32]:
+    keys = [FORMATS[precision].peak for precision in Precision]
+    rates = [float(sku.flops_per_clock[key].value) if key in sku.flops_per_clock else np.nan for key in keys]
+    return np.array(rates, np.float32)
+
+
+def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
+    """What the residual may depend on; shape (rows, inputs)."""
+    choice = work.choice
+    pieces = work.tiles * choice.split
+    steps = p.k * p.element / STEP_BYTES / choice.split
+    share = np.asarray(work.compute_s / (work.compute_s + work.memory_s), np.float32)
+    log = np.log2
+    columns = [
+        log(p.m), log(p.n), log(p.k), log(p.alignment), log(p.groups),
+        log(choice.tile_m), log(choice.tile_n), log(choice.split), log(steps),
+        log(np.clip(pieces / np.float32(sms), 1 / 132, 64)), log(work.waves), np.minimum(work.waves * np.float32(sms) / pieces, 16),
+        log(work.padding), share, log(np.asarray(work.base_s * 1e6, np.float32)),
+        log(np.asarray(work.memory_s * 1e6, np.float32)), log(np.asarray(work.compute_s * 1e6, np.float32)),
+        np.minimum(p.m / np.float32(64), 4), (choice.tile_n * choice.tile_m > 128 * 256 - 1).astype(np.float32),
+    ]  # fmt: skip
+    columns += [(p.layout == layout).astype(np.float32) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
+    columns += [(p.precision == code).astype(np.float32) for code in ENCODED]
+    columns += [(choice.algorithm == code).astype(np.float32) for code in (66, 23, 24, 13, 11)]
+    return np.stack(columns).T.astype(np.float32, copy=False)
+
+
+def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
+    """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x surety."""
+    aligned = (p.alignment >= 16).astype(np.int64)
+    # well aligned shapes are surer, and surest with a round number of tokens, as models are run: whole tiles
+    tokens = np.where(p.layout == Layout.WEIGHT_GRADIENT, p.k, p.m).astype(np.int64)
+    well = p.alignment >= 128
+    round_tokens = (tokens % 64 == 0) | ((tokens < 64) & (tokens & (tokens - 1) == 0))
+    surety = aligned + well + (well & round_tokens)
+    place = np.stack([np.log2(p.m), np.log2(p.n), np.log2(p.k)], 1).astype(np.float64)
+    group = (p.precision * len(Layout) + p.layout) * 2 + aligned
+    return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 4 + surety)
+
+
+@dataclass(frozen=True, slots=True)
+class GemmModel:
+    """Kernel choice, residual, and how each configuration reads to a person."""
+
+    choice: ChoiceModel
+    residual: regression.Regression
+    names: tuple[str, ...]
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> GemmModel:
+        choice = ChoiceModel.from_arrays(arrays)
+        return cls(choice, regression.Regression.from_arrays(arrays), choice.names())
+
+
+LAYOUTS = {"fwd": Layout.FORWARD, "dgrad": Layout.INPUT_GRADIENT, "wgrad": Layout.WEIGHT_GRADIENT}
+PRECISIONS = {
+    "bf16": Precision.BF16, "fp16": Precision.FP16, "tf32": Precision.TF32, "fp32": Precision.FP32,
+    "fp8": Precision.FP8, "fp8row": Precision.FP8_ROW, "int8": Precision.INT8,
+    "mxfp8": Precision.MXFP8, "nvfp4": Precision.NVFP4,
+}  # fmt: skip
+
+
+def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[Any]]:
+    """The model as arrays, fitted to the burst points that are not held out and to the library's own choices."""
+    harvest = harvested(calibration.choices())
+    model = gemm_choice.fit(harvest, sku.sm_count)
+    families = {name: calibration.measurements(name) for name in MEASURED if name in calibration.families()}
+    columns, time_s = joined(families), measured_s(families)
+    use = (columns["state"] == "burst") & ~columns["held"] & (columns["sets"] <= SETS) & np.isfinite(time_s)
+    p = problem_of({name: values[use] for name, values in columns.items()})
+    rows, _ = evaluate(p, model, sku)
+    plan = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
+    differ = np.maximum(columns["spread"][use] / 2, machines.between_cards(calibration, "gemm", time_s[use]))
+    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL, machines=differ)
+    asked, _ = evaluate(gemm_choice.asked(harvest, every=3), model, sku)
+    seen = np.concatenate([asked.features, *[rows.features] * 4])
+    residual = regression.distilled(residual, seen, mlp.Training(hidden=(96, 32), epochs=60, batch=256, decay=0.0))
+    return model.to_arrays() | residual.to_arrays()
+
+
+def joined(families: Mapping[str, Measurements]) -> dict[str, NDArray[Any]]:
+    """The rows of dense and batched GEMM under one set of columns."""
+    parts = []
+    for columns in families.values():
+        count = len(columns["m"])
+        plain = {"groups": np.ones(count, np.int64), "sets": np.zeros(count, np.int64), "spread": np.zeros(count)}
+        names = ("kind", "dtype", "groups", "m", "n", "k", "sets", "state", "held", "spread")
+        parts.append({name: np.asarray(columns[name] if name in columns else plain[name]) for name in names})
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
+    """One row a measured point, each a shape of its own."""
+    columns = joined(measurements)
+    p = problem_of(columns)
+    count = len(p.m)
+    groups, output = p.groups.astype(float), OUTPUT[p.precision].astype(float)
+    m, n, k = (np.asarray(columns[name], np.int64) for name in ("m", "n", "k"))
+    flops = 2.0 * groups * m * n * k
+    return table_from_columns(
+        [Label(name="gemm", layer="", part="")], count, count,
+        {
+            "shape": np.arange(count), "kind": np.full(count, int(Kind.GEMM)), "precision": p.precision, "layout": p.layout,
+            "m": m, "n": n, "k": k, "groups": groups, "output_bytes": output, "flops": flops, "executed_flops": flops.copy(),
+            "bytes_read": groups * (m * k + n * k) * p.element, "bytes_written": groups * m * n * output,
+        },
+    )  # fmt: skip
+
+
+def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
+    """Burst times of GEMM rows; hwdb.kernels.power turns them into sustained ones.
+
+    A precision and layout that was never measured is answered by the roofline; a shape farther than OCTAVES_MAX from
+    every measured one is refused.
+    """
+    built, ends = _built(model), range(0, max(len(table), 1), CHUNK)
+    parts = [
+        (slice(i, min(i + CHUNK, len(table))), _chunk(table.select(slice(i, i + CHUNK)), built, sku)) for i in ends
+    ]
+    times = parts[0][1] if len(parts) == 1 else merge(len(table), parts)
+    strange = np.flatnonzero(np.isnan(times.distance))
+    if not len(strange):
+        return times
+    rest = np.flatnonzero(~np.isnan(times.distance))
+    known = [(rest, times.select(rest))] if len(rest) else []
+    return merge(len(table), [*known, (strange, roofline.predict(table.select(strange), {}, sku, state))])
+
+
+def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
+    p = gemm_choice.problem(table.m, table.n, table.k, table.groups, table.layout, table.precision)
+    rows, work = evaluate(p, model.choice, sku)
+    answer = model.residual.predict(rows)
+    time_s = answer.time_s
+    refusal = np.where(answer.distance > regression.OCTAVES_MAX, 0, -1)
+    nothing = np.where(refusal >= 0, np.nan, 1.0)
+    scale = answer.time_s / work.base_s
+    compute_s, memory_s = work.compute_s * scale, work.memory_s * scale
+    overhead = LAUNCH_S * scale
+    walls = np.stack([compute_s, memory_s, np.zeros_like(overhead), overhead])
+    full = compute_s * work.filled  # the share of the last wave that works
+    return Times(
+        time_s=time_s * nothing, low_s=answer.low_s * nothing, high_s=answer.high_s * nothing,
+        compute_s=compute_s, memory_s=memory_s, special_s=np.zeros_like(time_s), launch_s=overhead,
+        padding_s=np.where(compute_s >= memory_s, full * (1 - 1 / work.padding), 0.0),
+        wave_s=np.where(compute_s >= memory_s, compute_s - full, 0.0),
+        alignment_s=np.where(p.alignment < 16, np.maximum(time_s - work.aligned_s, 0.0), 0.0),
+        wall=walls.argmax(0), trust=np.full(len(time_s), int(Trust.MEASURED)), distance=answer.distance,
+        kernel=work.choice.index, tiles=work.tiles.astype(float), waves=work.waves.astype(float), refusal=refusal,
+        kernel_names=model.names, refusals=("OUT_OF_RANGE: too far from every GEMM shape that was measured",),
+    )  # fmt: skip
+
+
+measured_s = regression.replayed_s
+
+
+@lru_cache(maxsize=8)
+def _cached(key: int) -> list[Any]:
+    return []
+
+
+def _built(model: Mapping[str, Any]) -> GemmModel:
+    """The model ready to use; a calibration hands out the same mapping each time, so it is built once."""
+    slot = _cached(id(model))
+    if not slot or slot[0] is not model:
+        slot[:] = [model, GemmModel.from_arrays(model)]
+    return slot[1]  # type: ignore[no-any-return]
+
+
+def problem_of(columns: Mapping[str, Any]) -> Problem:
+    """Rows of a measurement file."""
+    layout = np.array([LAYOUTS[kind] for kind in columns["kind"]], np.int64)
+    precision = np.array([PRECISIONS[dtype] for dtype in columns["dtype"]], np.int64)
+    groups = columns["groups"] if "groups" in columns else np.ones(len(layout))
+    return gemm_choice.problem(columns["m"], columns["n"], columns["k"], groups, layout, precision)
+
+
+def evaluate(p: Problem, choice: ChoiceModel, sku: Sku) -> tuple[regression.Rows, Physics]:
+    work = physics(p, choice.choose(p, sku.sm_count), sku)
+    return rows_of(p, work, sku.sm_count), work
+
+
+def harvested(answers: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[np.int64]]:
+    """The library's answers (calibration/benchmarks/choices.py) with our codes; refused problems left out."""
+    dtypes = ("bf16", "fp16", "tf32", "fp32", "fp8", "fp8row")  # the order in which the harvest numbers them
+    columns = {name: np.asarray(column, np.int64) for name, column in answers.items()}
+    columns = {name: column[answers["algorithm"] > 0] for name, column in columns.items()}
+    columns["layout"] = columns["kind"]
+    columns["precision"] = np.array([PRECISIONS[dtype] for dtype in dtypes])[columns["dtype"]]
+    for name in ("tile_n", "tile_m"):  # vector kernels have no tile: the smallest stands for them
+        columns[name] = np.maximum(columns[name], 8)
+    return columns

@@ -1,0 +1,1 @@
+"""What kernel models of any kind learn with."""

@@ -1,0 +1,104 @@
+"""Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
+
+time = sibling's fitted time x roofline here / roofline there. How far that goes wrong was measured where both sides are
+known (transfer.toml, made by scripts/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from tilewise.hwdb.kernels import clock, roofline
+from tilewise.hwdb.kinds import KINDS
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.times import State, Times, Trust, merge
+
+SCALED = ("time_s", "compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
+
+
+def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: Trust = Trust.MEASURED) -> Times:
+    """Times of rows of one kind, carried over from `sibling` (a SKU name; "" for none: the roofline answers).
+
+    What the sibling refuses, or knows by less than `least`, is answered by the roofline here.
+    """
+    rough = roofline.predict(table, {}, sku, state)
+    if not sibling or sibling == sku.name:
+        return rough
+    there = _there(sibling)
+    fitted = there.predict(table, State.BURST)
+    carried = ~fitted.refused & (fitted.trust >= least) & ~rough.refused
+    rows, rest = np.flatnonzero(carried), np.flatnonzero(~carried)
+    parts = [(rest, rough.select(rest))] if len(rest) else []
+    if len(rows):
+        some = table.select(rows)
+        scaled = _scaled(some, fitted.select(rows), sku, there.sku)
+        if least < Trust.MEASURED:
+            scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
+        parts.append((rows, clock.settled(some, scaled, sku, state)))
+    return merge(len(table), parts)
+
+
+def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
+    ratio = ratios(table, sku, there)
+    unsure = np.exp(np.array([error(word, sku) for word in words(table)]))
+    return replace(
+        fitted,
+        **{name: getattr(fitted, name) * ratio for name in SCALED},
+        low_s=fitted.low_s * ratio / unsure,
+        high_s=fitted.high_s * ratio * unsure,
+        trust=np.full(len(table), int(Trust.DATASHEET)),
+    )
+
+
+def _possible(times: Times, least_s: Floats) -> Times:
+    """`times` with no bound below the roofline's own: what is carried from others' bursts knows no ceiling."""
+    middle = np.maximum(times.time_s, least_s)
+    return replace(
+        times, time_s=middle, low_s=np.maximum(times.low_s, least_s), high_s=np.maximum(times.high_s, middle)
+    )
+
+
+def ratios(table: OperatorTable, sku: Sku, there: Sku) -> Floats:
+    """Roofline time here over roofline time there, by row."""
+    here = roofline.predict(table, {}, sku, State.BURST).time_s
+    found: Floats = here / roofline.predict(table, {}, there, State.BURST).time_s
+    return found
+
+
+def words(table: OperatorTable) -> list[str]:
+    """Which of the measured errors of a carry-over stands for each row."""
+    return [
+        spreads[phase % len(spreads)]
+        for spreads, phase in (
+            (KINDS[Kind(kind)].spreads, phase)
+            for kind, phase in zip(table.kind.tolist(), table.phase.tolist(), strict=True)
+        )
+    ]
+
+
+def error(word: str, sku: Sku) -> float:
+    """What a carry-over to a SKU's generation adds to the half-width of log(time): 90 % of its errors, both sides known.
+
+    Where they are known for no GPU of the generation, the largest of the others.
+    """
+    known: dict[str, float] = facts()["error"][word]
+    return float(known.get(sku.generation, max(known.values())))
+
+
+@cache
+def facts() -> dict[str, Any]:
+    return tomllib.loads((files("tilewise.hwdb.kernels") / "transfer.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _there(sibling: str) -> Any:
+    from tilewise.hwdb.database import Database
+
+    return Database.packaged().gpu(sibling)

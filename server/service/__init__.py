@@ -1,0 +1,1 @@
+"""The running service: process, identity, calls, limits, uploads, metrics."""

@@ -1,0 +1,121 @@
+"""The server process: puts identity, limits, log and metrics around the services, and ends gracefully."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.service import logs
+from tilewise.server.service.identity.identify import Identify
+from tilewise.server.service.rpc.answers import Answers
+from tilewise.server.service.rpc.call import Observer
+from tilewise.server.service.rpc.health import add_health, add_reflection
+from tilewise.server.service.rpc.lanes import Lanes
+from tilewise.server.service.rpc.router import Router
+from tilewise.server.service.rpc.stalled import Stalled
+from tilewise.server.service.settings import Settings
+from tilewise.server.service.tenants import Tenants
+
+MIB = 2**20
+SIDE_THREADS = 4  # for reflection; calls of the contract have threads of their own
+CALLS_MAX = 4096  # of all kinds at a time, waiting watchers of health included; beyond it gRPC itself refuses
+OPTIONS = [
+    ("grpc.max_send_message_length", 64 * MIB),
+    ("grpc.max_metadata_size", 16 * 1024),
+    ("grpc.max_concurrent_streams", 256),  # of one connection
+    ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get on is closed
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 30_000),
+    ("grpc.keepalive_time_ms", 60_000),  # dead connections are found and closed
+    ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_connection_age_ms", 600_000),  # clients come back and find new replicas
+    ("grpc.max_connection_age_grace_ms", 660_000),
+]
+
+
+class Server:
+    """A running server. port: where it listens; stop(grace_s) begins to end it and returns an event to wait for."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
+        self.settings = settings
+        identify = Identify(settings)
+        self.tenants = Tenants(settings.store, settings.poll_s)
+        self.lanes, self.stalled = Lanes(settings), Stalled(settings.stall_s)
+        observers: list[Observer] = [logs.log_call]
+        self.metrics = None
+        if settings.metrics_address:
+            from tilewise.server.service.metrics import Metrics
+
+            self.metrics = Metrics(self.lanes, self.tenants)
+            observers.append(self.metrics.observe)
+        if settings.tracing:
+            from tilewise.server.service.tracing import spans
+
+            observers.append(spans())
+        answers = Answers(settings.cache_mib * MIB)
+        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers, settings.candidates)
+        self._grpc = grpc.server(
+            ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
+            options=[
+                *OPTIONS,
+                ("grpc.max_receive_message_length", settings.message_mib * MIB),
+                ("grpc.so_reuseport", int(settings.workers > 1)),
+            ],
+        )  # fmt: skip
+        self._health = add_health(self._grpc)
+        if settings.reflection:
+            add_reflection(self._grpc)
+        self.port = self._listen()
+        self._grpc.start()
+        self.ready = True
+
+    def stop(self, grace_s: float | None = None) -> threading.Event:
+        """No new calls from now on; those in flight have `grace_s` seconds. The event is set once all have ended."""
+        self.ready = False
+        self._health.enter_graceful_shutdown()
+        ended, done = self._grpc.stop(grace_s), threading.Event()
+
+        def close() -> None:
+            ended.wait()
+            for part in (self.stalled, self.lanes, self.tenants, self.metrics):
+                if part is not None:
+                    part.close()
+            done.set()
+
+        threading.Thread(target=close, name="closing", daemon=True).start()
+        return done
+
+    def _listen(self) -> int:
+        address = self.settings.address
+        try:
+            if self.settings.tls_cert:
+                from tilewise.server.service.identity.tls import credentials
+
+                return self._grpc.add_secure_port(address, credentials(self.settings))
+            return self._grpc.add_insecure_port(address)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"cannot listen on {address}: the port is taken, or the address is not one of this machine's",
+                reason="BAD_ADDRESS",
+                field="address",
+            ) from error
+
+
+def start(address: str, *, store: Path | str | None = None, **others: object) -> tuple[Server, int]:
+    """Start a server in this process; others: fields of Settings. Returns it and its port."""
+    settings = Settings(address=address, store=str(store or ""), **others)  # type: ignore[arg-type]
+    server = Server(settings)
+    return server, server.port
+
+
+def stop_signal() -> threading.Event:
+    """Set when the process is told to stop."""
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    return stop

@@ -1,0 +1,84 @@
+"""Many questions in few passes: those that differ in sizes alone are one Architecture whose sizes are arrays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from itertools import chain
+
+import numpy as np
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.server.architecture import read_with
+from tilewise.server.architecture.model import Size
+from tilewise.server.architecture.sizes import UnlikeShapes
+from tilewise.server.messages.question import text_of, workload_of
+from tilewise.server.messages.report import brief_messages
+from tilewise.server.messages.status import to_status
+from tilewise.server.step.predict import predict_many
+from tilewise.v1.advisor_service_pb2 import DETAIL_STEP, PredictRequest, PredictResponse, PredictResult
+
+
+def results(
+    requests: Sequence[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
+) -> list[PredictResult]:
+    """One result a request, in order; an error is the result of its own request alone."""
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, request in enumerate(requests):
+        groups[likeness(request)].append(index)
+    found: dict[int, PredictResult] = {}
+    for indices in groups.values():
+        group = [requests[index] for index in indices]
+        found.update(zip(indices, group_results(group, database, predict_one), strict=True))
+    return [found[index] for index in range(len(requests))]
+
+
+def likeness(request: PredictRequest) -> Hashable:
+    """Equal for requests that differ in the values of their overrides alone."""
+    model = request.model
+    text = model.config_json or model.shape_toml
+    workload = request.workload.SerializeToString(deterministic=True)
+    asked = request.gpu, request.calibration, request.detail, request.diagnose
+    return text, model.name, tuple(sorted(model.overrides)), workload, *asked
+
+
+def group_results(
+    group: list[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
+) -> list[PredictResult]:
+    """Results of requests of one likeness: one pass, a pass for each sort of shapes, or one by one where one is refused."""
+    if group[0].detail <= DETAIL_STEP and not group[0].diagnose and len(group) > 1:
+        try:
+            return [PredictResult(response=response) for response in steps(group, database)]
+        except UnlikeShapes as error:
+            sorts = [np.flatnonzero(sort).tolist() for sort in (error.mask, ~error.mask)]
+            found = [group_results([group[at] for at in sort], database, predict_one) for sort in sorts]
+            by_place = dict(zip(chain(*sorts), chain(*found), strict=True))
+            return [by_place[at] for at in range(len(group))]
+        except TilewiseError:
+            pass  # one of the shapes is at fault: each request gets its own answer
+    return [outcome(request, predict_one) for request in group]
+
+
+def outcome(request: PredictRequest, predict_one: Callable[[PredictRequest], PredictResponse]) -> PredictResult:
+    try:
+        return PredictResult(response=predict_one(request))
+    except TilewiseError as error:
+        return PredictResult(error=to_status(error))
+
+
+def steps(group: Sequence[PredictRequest], database: Database) -> list[PredictResponse]:
+    """Answers at DETAIL_STEP to requests of one likeness, from one pass over all their shapes."""
+    first = group[0]
+    gpu, workload = database.gpu(first.gpu, first.calibration), workload_of(first.workload)
+    architecture = read_with(text_of(first.model), sizes_of(group), first.model.name)
+    briefs = predict_many(gpu, architecture, workload).briefs(len(group))
+    return brief_messages(briefs, gpu, workload, database.version)
+
+
+def sizes_of(group: Sequence[PredictRequest]) -> dict[str, Size]:
+    """The overrides of requests that override the same sizes: an array for each, plain numbers for a single request."""
+    asked = [dict(request.model.overrides) for request in group]
+    if len(asked) == 1:
+        return dict(asked[0])
+    return {name: np.array([each[name] for each in asked], np.int64) for name in asked[0]}

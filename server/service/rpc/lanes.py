@@ -1,0 +1,102 @@
+"""Threads for short calls and for long ones, so that neither waits for the other; each lane takes a bounded number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from tilewise.hwdb.errors import Overloaded
+from tilewise.server.service.identity.caller import Caller
+from tilewise.server.service.rpc.turns import Turns
+from tilewise.server.service.settings import Settings
+
+RESERVE = 12  # places beyond those at work and in the queue: for callers whose message comes slowly, or who read slowly
+SMOOTHING = 0.05
+WAIT_MIN_S = 0.05
+
+
+class Pool(ThreadPoolExecutor):
+    """A thread pool that knows how many calls it has."""
+
+    def __init__(self, threads: int, name: str) -> None:
+        super().__init__(threads, thread_name_prefix=name)
+        self._lock, self.inside = threading.Lock(), 0
+
+    def submit(self, work: Callable[..., Any], /, *arguments: Any, **named: Any) -> Future[Any]:
+        self._count(1)
+        return super().submit(self._run, work, *arguments, **named)
+
+    def _run(self, work: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        try:
+            return work(*arguments, **named)
+        finally:
+            self._count(-1)
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self.inside += change
+
+
+class Lane:
+    """`at_work` calls compute at a time (more would only fight over the interpreter), `queue` wait for their turn, others
+    come later. A call that waits holds a thread, and is known by its caller: see Turns for what one caller may hold.
+    """
+
+    def __init__(self, name: str, at_work: int, queue: int, limit_s: float, share: float) -> None:
+        self.name, self.limit_s, self._at_work = name, limit_s, at_work
+        self.places = at_work + queue + RESERVE
+        self.pool = Pool(self.places, name)
+        self._turns = Turns(at_work, self.places, share)
+        self._mean_s = 0.001
+
+    def full(self) -> bool:
+        return self.pool.inside >= self.places
+
+    @contextmanager
+    def place(self, caller: Caller) -> Iterator[None]:
+        """A caller's place from its identification to its end. Raises Overloaded (OVER_QUOTA)."""
+        if not self._turns.enter(caller.group):
+            most, wait_s = self._turns.most_places, self.retry_after_s()
+            message = (
+                f"{caller.group} has {most} {self.name} calls here already, of {self.places} that this server takes from"
+                f" everybody together; try again in {wait_s:.2g} s"
+            )
+            raise Overloaded(message, reason="OVER_QUOTA", retry_after_s=f"{wait_s:.3f}", limit=most)
+        try:
+            yield
+        finally:
+            self._turns.leave(caller.group)
+
+    def turn(self, caller: Caller) -> Any:
+        """A context manager: computing."""
+        return self._turns.turn(caller.group)
+
+    def took(self, seconds: float) -> None:
+        """Learn how long calls take."""
+        self._mean_s += SMOOTHING * (seconds - self._mean_s)
+
+    def retry_after_s(self) -> float:
+        """About how long those who are here will take."""
+        return max(self.pool.inside * self._mean_s / self._at_work, WAIT_MIN_S)
+
+
+class Lanes:
+    """short: Predict, Get and List; long: everything else; turned_away: to say so at once to those who must come later."""
+
+    def __init__(self, settings: Settings) -> None:
+        share = settings.caller_share if settings.tokens else 1.0  # without a file of callers all are one
+        queue, long_threads = settings.queue, max(settings.threads // 2, 1)
+        self.short = Lane("short", settings.threads, queue, settings.short_limit_s, share)
+        self.long = Lane("long", long_threads, queue, settings.long_limit_s, share)
+        self.turned_away = Pool(1, "turned-away")
+
+    def in_flight(self) -> int:
+        """Calls that wait or run."""
+        return sum(pool.inside for pool in (self.short.pool, self.long.pool, self.turned_away))
+
+    def close(self) -> None:
+        for pool in (self.short.pool, self.long.pool, self.turned_away):
+            pool.shutdown(wait=False)

@@ -1,0 +1,223 @@
+"""Router: every method of the contract, with identity, role, limits and errors around the service that answers it."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+from google.rpc import code_pb2
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from tilewise.hwdb.errors import InvalidInput, Overloaded, TilewiseError
+from tilewise.server.deadline import check_alive, waited_for
+from tilewise.server.limits import limited_to
+from tilewise.server.messages.status import to_status
+from tilewise.server.service.identity.caller import Caller, authorise
+from tilewise.server.service.identity.identify import Identify
+from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, begun
+from tilewise.server.service.rpc.lanes import Lane, Lanes
+from tilewise.server.service.rpc.methods import Method, methods
+from tilewise.server.service.rpc.predicted import predicted
+from tilewise.server.service.rpc.stalled import Stalled
+from tilewise.server.service.tenants import Tenants
+
+log = logging.getLogger(__name__)
+
+REMEMBERED = ("Predict",)  # pure functions of request, tenant and database
+PUSHBACK = "grpc-retry-pushback-ms"  # gRPC's own clients wait that long before another try
+
+
+class Router(grpc.GenericRpcHandler):
+    """Answers every call; each observer is told of each call when it has ended."""
+
+    def __init__(
+        self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, stalled: Stalled,
+        observers: Sequence[Observer], candidates: int,
+    ) -> None:  # fmt: skip
+        """candidates: shapes that one request may have predicted."""
+        self._tenants, self._identify, self._lanes = tenants, identify, lanes
+        self._answers, self._stalled, self.observers = answers, stalled, list(observers)
+        self._candidates = candidates
+        self._methods = {method.path: method for method in methods()}
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
+        """How a call is handled, decided before it takes a thread.
+
+        On the wire a single request is a stream of one: taking every request as a stream lets us turn a stranger away
+        before the message is read, and end a call whose message never comes.
+        """
+        method = self._methods.get(details.method)
+        if method is None:
+            return None
+        lane = self._lanes.short if method.short else self._lanes.long
+        full = lane.full()
+        serve = self._stream if method.server_streams else self._single
+        behaviour: Any = partial(self._turn_away if full else serve, method, lane, time.monotonic())
+        behaviour.experimental_thread_pool = self._lanes.turned_away if full else lane.pool
+        if method.server_streams and not full:
+            return grpc.stream_stream_rpc_method_handler(behaviour)
+        return grpc.stream_unary_rpc_method_handler(behaviour)
+
+    def _single(
+        self, method: Method, lane: Lane, arrived: float, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> bytes:
+        call = begun(method, context, arrived)
+        try:
+            return self._ended(call, lane, self._answer(call, lane, messages))
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            self._fail(call, lane, error)
+            return b""  # to nobody: the caller has gone
+
+    def _stream(
+        self, method: Method, lane: Lane, arrived: float, messages: Iterator[bytes], context: grpc.ServicerContext
+    ) -> Iterator[bytes]:
+        call = begun(method, context, arrived)
+        try:
+            for content in self._answers_of(call, lane, messages):
+                with self._stalled.waiting(call):
+                    yield content
+            self._ended(call, lane, b"")
+        except GeneratorExit:
+            call.code = "CANCELLED"
+            self._ended(call, lane, b"")
+            raise
+        except Exception as error:  # noqa: BLE001 - every error becomes a status
+            self._fail(call, lane, error)
+
+    def _turn_away(
+        self, method: Method, lane: Lane, arrived: float, _: Iterator[bytes], context: grpc.ServicerContext
+    ) -> bytes:
+        call = begun(method, context, arrived)
+        wait_s = lane.retry_after_s()
+        message = f"{method.name} is asked for more often than this server can answer; try again in {wait_s:.2g} s"
+        self._fail(call, lane, Overloaded(message, reason="OVERLOADED", retry_after_s=f"{wait_s:.3f}"))
+        return b""  # to nobody
+
+    def _answer(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> bytes:
+        """The one answer of a call: remembered, or made."""
+        service, caller = self._admitted(call)
+        with lane.place(caller):
+            if call.method.client_streams:
+                return serialized(service(self._requests(call, messages)))
+            return self._remembered(call, lane, service, self._one(call, messages), caller)
+
+    def _remembered(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> bytes:
+        remembered, revision = call.method.name in REMEMBERED, self._tenants.revision
+        key = (caller.tenant, revision, raw)
+        found = self._answers.get(key) if remembered else None
+        if found is None:
+            with lane.turn(caller), self._limits(call, lane):
+                response = service(parsed(call.method, raw))
+                found = Answer(serialized(response), predicted(response))
+            if remembered and revision == self._tenants.revision:
+                self._answers.put(key, found)
+        else:
+            call.cached = True
+        call.predictions = found.predictions
+        return found.content
+
+    def _answers_of(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> Iterator[bytes]:
+        """The answers of a call that has many. Between two of them nothing is held but the place."""
+        service, caller = self._admitted(call)
+        with lane.place(caller):
+            responses = iter(service(parsed(call.method, self._one(call, messages))))
+            while True:
+                with lane.turn(caller), self._limits(call, lane):
+                    response = next(responses, None)
+                if response is None:
+                    return
+                content = serialized(response)
+                call.response_bytes += len(content)
+                call.predictions += predicted(response)
+                yield content
+
+    @contextmanager
+    def _limits(self, call: Call, lane: Lane) -> Iterator[None]:
+        """Within it, work knows how much it may do, and whether anybody waits for it."""
+        with limited_to(self._candidates), waited_for(call.alive(lane.limit_s)):
+            check_alive()
+            yield
+
+    def _admitted(self, call: Call) -> tuple[Any, Caller]:
+        """The service's method for a caller who may call it, and the caller."""
+        context = call.context
+        call.caller = caller = self._identify(context.invocation_metadata(), context.auth_context)
+        authorise(caller, call.method.title)
+        return getattr(self._tenants.services(caller)[call.method.service], call.method.name), caller
+
+    def _one(self, call: Call, messages: Iterator[bytes]) -> bytes:
+        with self._stalled.waiting(call):
+            raw = next(messages, None)
+        if raw is None:
+            raise InvalidInput(f"{call.method.name} came without a request", reason="BAD_MESSAGE")
+        call.request_bytes = len(raw)
+        return raw
+
+    def _requests(self, call: Call, messages: Iterator[bytes]) -> Iterator[Message]:
+        while True:
+            with self._stalled.waiting(call):
+                raw = next(messages, None)
+            if raw is None:
+                return
+            call.request_bytes += len(raw)
+            yield parsed(call.method, raw)
+
+    def _ended(self, call: Call, lane: Lane, content: bytes) -> bytes:
+        call.response_bytes += len(content)
+        if call.code == "OK":
+            call.context.set_trailing_metadata(((REQUEST_ID, call.request_id),))
+        self._tell(call, lane)
+        return content
+
+    def _fail(self, call: Call, lane: Lane, error: Exception) -> None:
+        """End the call with the status of an error, by an exception that gRPC knows; return where nobody is there."""
+        if not call.context.is_active():  # nobody is there to be told
+            call.code = "CANCELLED"
+            self._tell(call, lane)
+            return
+        status = status_of(call, error)
+        call.code = code_pb2.Code.Name(status.code)
+        call.reason = error.reason if isinstance(error, TilewiseError) else type(error).__name__
+        self._tell(call, lane)
+        wire = rpc_status.to_status(status)
+        extra: tuple[tuple[str, str], ...] = ((REQUEST_ID, call.request_id),)
+        if isinstance(error, Overloaded):
+            extra += ((PUSHBACK, str(int(1000 * float(error.metadata["retry_after_s"])))),)
+        call.context.abort_with_status(wire._replace(trailing_metadata=(*wire.trailing_metadata, *extra)))
+
+    def _tell(self, call: Call, lane: Lane) -> None:
+        call.ended = time.monotonic()
+        lane.took(call.ended - call.began)
+        for observe in self.observers:
+            observe(call)
+
+
+def parsed(method: Method, raw: bytes) -> Message:
+    """Raises InvalidInput (BAD_MESSAGE) for bytes that are no such message."""
+    request = method.request()
+    try:
+        request.ParseFromString(raw)
+    except DecodeError as error:
+        message = f"{len(raw)} bytes are no {method.request.DESCRIPTOR.full_name}"
+        raise InvalidInput(message, reason="BAD_MESSAGE") from error
+    return request
+
+
+def serialized(response: Message) -> bytes:
+    return response.SerializeToString()
+
+
+def status_of(call: Call, error: Exception) -> Status:
+    if isinstance(error, TilewiseError):
+        return to_status(error)
+    log.error("%s failed, request %s", call.method.title, call.request_id, exc_info=error)
+    message = f"{call.method.name} failed; the server's log has the cause under request {call.request_id}"
+    return Status(code=code_pb2.INTERNAL, message=message)

@@ -1,0 +1,1 @@
+"""What a step costs: times of operators as steps, layers, intervals, memory."""

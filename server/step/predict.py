@@ -1,0 +1,182 @@
+"""OperatorTable + Gpu -> what a step costs: step, layers, operators, memory.
+
+Intervals: the operators of a step share the calibration's bias and each has noise of its own. With h_i the half-width
+of row i (repeats counted in full: they err together), the step's is sqrt(SHARED (sum h_i)^2 + (1 - SHARED) sum h_i^2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, replace
+from itertools import chain
+
+import numpy as np
+
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kernels.engines import Kernels
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.times import State, Times
+from tilewise.server.architecture.counting import ParameterCount, count
+from tilewise.server.architecture.model import Architecture
+from tilewise.server.architecture.sizes import UnlikeShapes, column
+from tilewise.server.operators import engine, sharding, walk
+from tilewise.server.operators.conventions import palm_flops
+from tilewise.server.operators.experts import padding_notes
+from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.strides import stride_notes
+from tilewise.server.step.memory import MemoryReport, memory
+from tilewise.server.step.report import Brief, Report, TableReport
+from tilewise.server.step.steps import Steps
+from tilewise.server.step.summary import headline, layers, operators
+from tilewise.server.step.time import launches, step_sums
+from tilewise.server.workload import Workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shapes:
+    """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it.
+
+    beyond: the operators whose named kernel was published for no shape as large or small, by shape
+    """
+
+    architecture: Architecture
+    kernels: Kernels
+    steps: Steps
+    parameters: ParameterCount
+    memory: MemoryReport
+    beyond: list[tuple[str, ...]]
+
+    def briefs(self, count: int = 1) -> Iterator[Brief]:
+        """The answer about each of `count` candidates."""
+        arch, work, gpu = self.architecture, self.steps.workload, self.steps.gpu
+        capacity, ranks = gpu.sku.memory_bytes, column(rank_parameters(arch, work.tensor_parallel), count)
+        rows = (self.parameters.rows(count), ranks, self.steps.rows(count), self.memory.rows(count), self._notes(count))
+        largest = self.steps.largest_parts(count)
+        for parameters, of_rank, step, resident, notes, part in zip(*rows, largest, strict=True):
+            yield Brief(
+                architecture=arch, workload=work, gpu=gpu.sku.name, calibration=calibration_of(gpu), parameters=parameters,
+                rank_parameters=of_rank, step=step, memory=resident, memory_capacity_bytes=capacity,
+                fits=resident.total_bytes <= capacity, headline=headline(arch, work, gpu, step, part, resident), notes=notes,
+            )  # fmt: skip
+
+    def _notes(self, count: int) -> Iterator[tuple[str, ...]]:
+        arch, work, sku = self.architecture, self.steps.workload, self.steps.gpu.sku
+        beyond = self.beyond * (count // len(self.beyond))
+        found = (
+            sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
+            stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond),
+        )  # fmt: skip
+        return ((*arch.notes, *chain(*each)) for each in zip(*found, strict=True))
+
+
+def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
+    """Predict one step of `arch` under `workload` on one GPU of `gpu`'s kind; `detailed`: with every operator.
+
+    Raises as `predict_many`.
+    """
+    found = predict_many(gpu, arch, workload)
+    (brief,), steps = found.briefs(), found.steps
+    return Report(
+        **{each.name: getattr(brief, each.name) for each in fields(Brief)},
+        layers=layers(gpu, steps.table, steps.times, steps.launched, steps.peak, float(steps.idle_s[0])),
+        operators=operators(gpu, steps.table, steps.times, steps.launched) if detailed else (),
+        table=steps.table,
+        times=steps.times,
+    )
+
+
+def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
+    """Predict one step of `arch`, whose sizes may be arrays with one entry a candidate, without a loop over them.
+
+    A row that no model answers leaves its step without a time, with the reason. Raises InvalidInput (workload and
+    architecture do not fit together), UnlikeShapes (candidates are to be asked apart), NotAvailable (precision, engine),
+    and TilewiseError UTILIZATION_ABOVE_100 where a FLOP count or a peak must be wrong.
+    """
+    kernels = gpu.kernels(workload.engine)
+    emitted = walk(arch, workload, kernels)
+    asked = emitted.table()
+    check_alike(asked)
+    table, times, beyond = answered(gpu, asked, workload.clock)
+    peak, parameters = gpu.peak(kernels.multiplies(workload.format)), count(arch)
+    steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))
+    resident = memory(arch, workload, emitted)
+    return Shapes(
+        architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident, beyond=beyond
+    )
+
+
+def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
+    """Predict one step whose operators are known already, such as those of tilewise.server.trace.
+
+    Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
+    """
+    times = gpu.predict(table, workload.clock)
+    steps = steps_of(gpu, workload, gpu.peak(workload.format), table, times, None)
+    (step,) = steps.rows()
+    return TableReport(
+        gpu=gpu.sku.name,
+        calibration=calibration_of(gpu),
+        step=step,
+        layers=layers(gpu, table, times, steps.launched, steps.peak, float(steps.idle_s[0])),
+        operators=operators(gpu, table, times, steps.launched),
+        table=table,
+        times=times,
+    )
+
+
+def steps_of(
+    gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None
+) -> Steps:
+    launched = launches(table, gpu)
+    sums = step_sums(gpu, workload.mode, table, times, launched)
+    steps = Steps(
+        gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm
+    )
+    _check_utilisation(steps.mfu, peak)
+    return steps
+
+
+def check_alike(table: OperatorTable) -> None:
+    """Raises UnlikeShapes where some shapes alone have a layer, or have work for an operator."""
+    if table.shapes == 1:
+        return
+    traffic = np.isin(table.kind, (Kind.MEMORY, Kind.COLLECTIVE))
+    work = np.where(traffic, table.bytes_read + table.bytes_written, table.executed_flops)
+    works = (table.count * work > 0).reshape(-1, table.shapes)
+    uneven = works.any(axis=1) & ~works.all(axis=1)
+    if uneven.any():
+        raise UnlikeShapes(works[uneven.argmax()])
+
+
+def calibration_of(gpu: Gpu) -> str:
+    return "" if gpu.calibration is None else gpu.calibration.id
+
+
+def answered(gpu: Gpu, table: OperatorTable, state: State) -> tuple[OperatorTable, Times, list[tuple[str, ...]]]:
+    """The times of a table, and by shape the operators whose named kernel was published for no shape as large or small.
+
+    Those lose the name and are answered as without an engine; an engine's layer of experts has no such twin and stays refused.
+    """
+    times = gpu.predict(table, state)
+    lost = times.refused & (table.library > 0) & np.isin(table.kind, TWINS)
+    if not lost.any():
+        return table, times, [()] * table.shapes
+    names: list[set[str]] = [set() for _ in range(table.shapes)]
+    for shape, code in zip(table.shape[lost].tolist(), table.label[lost].tolist(), strict=True):
+        names[shape].add(table.labels[code].name)
+    table = replace(table, library=np.where(lost, 0, table.library))
+    return table, gpu.predict(table, state), [tuple(sorted(each)) for each in names]
+
+
+TWINS = (Kind.GEMM, Kind.ATTENTION)
+
+
+def _check_utilisation(mfu: Floats, peak: Peak) -> None:
+    worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
+    if worst > 1:
+        message = (
+            f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
+        )
+        raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

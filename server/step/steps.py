@@ -1,0 +1,211 @@
+"""Steps: what a step of each of 1..n shapes costs, column by column; a column is worked out when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Ints, OperatorTable
+from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.server.architecture.sizes import column
+from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops
+from tilewise.server.step.losses import losses
+from tilewise.server.step.report import Energy, Interval, Step
+from tilewise.server.step.summary import parts_of, peaks, regimes
+from tilewise.server.step.time import Sums
+from tilewise.server.workload import Workload
+
+NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
+SUMMED = ("gap_s", "issue_s", "launches")  # columns of Sums
+COUNTED = ("executed_flops", "memory_bytes", "padding_s", "wave_s", "alignment_s", "distance")
+PER_TIME = ("tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "flops_per_j")  # None where there is no time
+_WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Steps:
+    """Columns of shape (shapes,) with the names and units of report.Step; NaN where a shape has no time, as `refusal` says.
+
+    table, times, launched: the operators of all shapes; sums: their totals; palm_flops: None where no architecture is known
+    There is one shape where no operator sees what candidates differ in: their rows are alike.
+    """
+
+    gpu: Gpu
+    workload: Workload
+    peak: Peak
+    table: OperatorTable
+    times: Times
+    launched: Floats
+    sums: Sums
+    palm_flops: Floats | None
+
+    def rows(self, count: int = 1) -> Iterator[Step]:
+        """A Step of plain numbers for each of `count` candidates."""
+        counted = [(name, self.column(name, count)) for name in COUNTED]
+        counted += [(name, column(getattr(self.sums, name), count)) for name in SUMMED]
+        per_time = [(name, self.column(name, count)) for name in PER_TIME]
+        flops = [(name, column(values, count)) for name, values in self.flops.items()]
+        times, busy, energy = self.intervals(count), self.busy(count), self._energies(count)
+        names = ("refusal", "regime", "wall", "trust", "walls", "losses")
+        for at, row in enumerate(zip(*(self.column(name, count) for name in names), strict=True)):
+            refusal, regime, wall, trust, walls, lost = row
+            yield Step(
+                time=times[at], busy=busy[at], tokens=self.workload.tokens, peak=self.peak, refusal=refusal,
+                flops={name: values[at] for name, values in flops}, wall=_WALLS[wall], walls=tuple(walls),
+                losses=tuple(lost), regime=regime, energy=None if refusal else energy[at], state=self.workload.clock,
+                trust=_TRUSTS[trust], **{name: values[at] for name, values in counted},
+                **{name: None if refusal else values[at] for name, values in per_time},  # type: ignore[arg-type]
+            )  # fmt: skip
+
+    def column(self, name: str, count: int) -> list[Any]:
+        return column(getattr(self, name), count)
+
+    def intervals(self, count: int) -> list[Interval | None]:
+        """Times of `count` candidates, None where there is none."""
+        found = _intervals((self.sums.time_s, self.sums.low_s, self.sums.high_s), count)
+        return [None if refusal else time for time, refusal in zip(found, self.column("refusal", count), strict=True)]
+
+    def busy(self, count: int) -> list[Interval]:
+        return _intervals((self.sums.busy_s, self.sums.busy_low_s, self.sums.busy_high_s), count)
+
+    def _energies(self, count: int) -> list[Energy] | list[None]:
+        if self.joules is None:
+            return [None] * count
+        return [Energy(*each) for each in column(self.joules, count)]
+
+    @property
+    def time_s(self) -> Floats:
+        return self.sums.time_s
+
+    @cached_property
+    def idle_s(self) -> Floats:
+        """Seconds in which the GPU runs no kernel: gaps, and waiting for the CPU."""
+        return np.nan_to_num(self.sums.time_s - self.sums.busy_s)
+
+    @cached_property
+    def causal_flops(self) -> Floats:
+        return causal_flops(self.table)
+
+    @property
+    def flops(self) -> dict[str, Floats]:
+        palm = {} if self.palm_flops is None else {"palm": self.palm_flops}
+        return {"causal": self.causal_flops, "full": full_flops(self.table), **palm}
+
+    @cached_property
+    def executed_flops(self) -> Floats:
+        return by_shape(self.table, self.table.executed_flops)
+
+    @cached_property
+    def memory_bytes(self) -> Floats:
+        return by_shape(self.table, self.table.bytes_read + self.table.bytes_written)
+
+    @property
+    def tokens_per_s(self) -> Floats:
+        return self.workload.tokens / self.time_s
+
+    @property
+    def mfu(self) -> Floats:
+        return self.causal_flops / (self.peak.flops_per_s * self.time_s)
+
+    @property
+    def hfu(self) -> Floats:
+        return self.executed_flops / (self.peak.flops_per_s * self.time_s)
+
+    @property
+    def palm_mfu(self) -> Floats | None:
+        return None if self.palm_flops is None else self.palm_flops / (self.peak.flops_per_s * self.time_s)
+
+    @property
+    def mbu(self) -> Floats:
+        return self.memory_bytes / (self.time_s * self.gpu.sku.hbm_bytes_per_s)
+
+    @cached_property
+    def walls(self) -> Floats:
+        """Seconds by wall, (Wall, shapes): rows under their own wall; gaps and waiting for the CPU under launch."""
+        shapes, time = self.table.shapes, self.table.count * np.nan_to_num(self.times.time_s)
+        sums = np.bincount(self.times.wall * shapes + self.table.shape, time, len(Wall) * shapes)
+        walls = sums.reshape(len(Wall), shapes).astype(float, copy=False)
+        walls[Wall.LAUNCH] += self.idle_s
+        return walls
+
+    @property
+    def wall(self) -> Ints:
+        return np.asarray(self.walls.argmax(axis=0))
+
+    @property
+    def regime(self) -> list[str]:
+        return regimes(self.walls)
+
+    @property
+    def losses(self) -> Floats:
+        """Seconds by cause, (losses.CAUSES, shapes)."""
+        known = peaks(self.gpu, self.table, self.times)
+        return losses(self.table, self.times, known, self.idle_s, self.table.shape, self.table.shapes)
+
+    @cached_property
+    def joules(self) -> Floats | None:
+        """Low, value and high, shape (3, shapes)."""
+        return self.gpu.energy(self.table, self.times, self.idle_s)
+
+    @property
+    def flops_per_j(self) -> Floats | None:
+        return None if self.joules is None else self.causal_flops / self.joules[1]
+
+    @property
+    def padding_s(self) -> Floats:
+        return by_shape(self.table, self.times.padding_s)
+
+    @property
+    def wave_s(self) -> Floats:
+        return by_shape(self.table, self.times.wave_s)
+
+    @property
+    def alignment_s(self) -> Floats:
+        return by_shape(self.table, self.times.alignment_s)
+
+    def largest_parts(self, count: int) -> list[tuple[str, float]]:
+        """Of each of `count` candidates the kind of layer that takes most of the busy time, and its share."""
+        names, part = parts_of(self.table)
+        code, shapes = part * self.table.shapes + self.table.shape, self.table.shapes
+        busy = np.bincount(code, self.table.count * self.times.time_s, len(names) * shapes).reshape(-1, shapes)
+        share = column(busy.max(axis=0) / self.sums.busy_s, count)
+        return [(names[at], most) for at, most in zip(column(busy.argmax(axis=0), count), share, strict=True)]
+
+    @cached_property
+    def trust(self) -> Ints:
+        """The lowest trust of the operators that matter: what stands on less must make up NEGLIGIBLE of the time to count."""
+        found = np.full(self.table.shapes, int(max(Trust)))
+        for level in sorted(Trust, reverse=True):
+            below = by_shape(self.table, np.where(self.times.trust <= level, self.times.time_s, 0.0))
+            found = np.where(below >= NEGLIGIBLE * self.sums.busy_s, int(level), found)
+        return found
+
+    @property
+    def distance(self) -> Floats:
+        """That of the operator farthest from what was measured, of those that run at all."""
+        run = np.where(self.table.count > 0, self.times.distance, np.nan)
+        found: Floats = np.fmax.reduce(run.reshape(-1, self.table.shapes))
+        return found
+
+    @cached_property
+    def refusal(self) -> list[str]:
+        """Why a shape has no time: its first operator without one, and the reason; "" where it has a time."""
+        refused = self.times.refused.reshape(-1, self.table.shapes)
+        found = [""] * self.table.shapes
+        for shape in np.flatnonzero(refused.any(axis=0)).tolist():
+            found[shape] = self._reason(int(refused[:, shape].argmax()) * self.table.shapes + shape)
+        return found
+
+    def _reason(self, row: int) -> str:
+        label = self.table.labels[int(self.table.label[row])]
+        return f"{label.name} of {label.layer}: {self.times.refusals[int(self.times.refusal[row])]}"
+
+
+def _intervals(bounds: Sequence[Floats], count: int) -> list[Interval]:
+    return [Interval(*each) for each in zip(*(column(bound, count) for bound in bounds), strict=True)]

@@ -1,0 +1,158 @@
+"""A report's tables and its one sentence, from the rows of a table and their times."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kinds import KINDS, SHOWN, multiplies
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Peak
+from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
+from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.server.architecture.model import Architecture
+from tilewise.server.step.intervals import bounds
+from tilewise.server.step.losses import losses
+from tilewise.server.step.memory import MemoryReport
+from tilewise.server.step.report import Interval, Layer, Operator, Step
+from tilewise.server.workload import Workload
+
+REGIMES = {
+    Wall.COMPUTE: "compute",
+    Wall.SPECIAL_FUNCTION: "compute",
+    Wall.MEMORY: "bandwidth",
+    Wall.LAUNCH: "overhead",
+    Wall.COMMUNICATION: "communication",
+}
+
+
+def regimes(walls: Floats) -> list[str]:
+    """What each step is bound by: the largest of compute, bandwidth, overhead and communication; walls: (Wall, shapes)."""
+    names = list(dict.fromkeys(REGIMES.values()))
+    sums = np.stack([walls[[wall for wall in Wall if REGIMES[wall] == name]].sum(axis=0) for name in names])
+    return [names[at] for at in sums.argmax(axis=0)]
+
+
+class Groups:
+    """Sums of columns over groups of rows (labels or parts), repeats counted."""
+
+    def __init__(self, table: OperatorTable, times: Times, launched: Floats, group: np.ndarray, size: int) -> None:
+        self.group, self.size, self.count = group, size, table.count
+        self.time = self.sum(times.time_s)
+        below, above = bounds(group, size, table.count, times)
+        self.low, self.high = self.time - below, self.time + above
+        self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
+        self.multiplies = np.bincount(group, multiplies(table), size) > 0
+        self.moved = self.sum(table.bytes_read + table.bytes_written)
+        self.launches = self.sum(launched)
+        code = group * len(Wall) + times.wall
+        walls = np.bincount(code, table.count * np.nan_to_num(times.time_s), size * len(Wall)).reshape(size, len(Wall))
+        self.walls: Floats = walls.astype(float, copy=False)
+        self.wall = walls.argmax(axis=1)
+        self.trust = np.full(size, int(max(Trust)))
+        np.minimum.at(self.trust, group, times.trust)
+        self.distance = np.full(size, np.nan)
+        np.fmax.at(self.distance, group, times.distance)
+
+    def sum(self, values: Floats) -> Floats:
+        sums: Floats = np.bincount(self.group, self.count * values, self.size).astype(float, copy=False)
+        return sums
+
+
+def layers(
+    gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak, idle_s: float
+) -> tuple[Layer, ...]:
+    """One row a kind of layer, in the order the step meets them; `idle_s` of the GPU is shared out by launches."""
+    names, group = parts_of(table)
+    sums = Groups(table, times, launched, group, len(names))
+    busy, bandwidth = np.nansum(sums.time), gpu.sku.hbm_bytes_per_s
+    idle = idle_s * sums.launches / max(float(sums.launches.sum()), 1.0)
+    lost = losses(table, times, peaks(gpu, table, times), idle, group, len(names))
+    sums.walls[:, Wall.LAUNCH] += idle
+    rows = zip(
+        names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
+        lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(),
+        sums.distance.tolist(), strict=True,
+    )  # fmt: skip
+    return tuple(
+        Layer(
+            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall], walls=tuple(walls),
+            losses=tuple(causes), mfu=flops / (time * peak.flops_per_s) if flops and time else None,
+            mbu=moved / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
+            trust=_TRUSTS[trust], distance=distance,
+        )
+        for name, time, low, high, wall, walls, causes, flops, moved, launches, trust, distance in rows
+    )  # fmt: skip
+
+
+def parts_of(table: OperatorTable) -> tuple[list[str], Ints]:
+    """Kinds of layer in the order the step meets them, and for every row which of them it belongs to."""
+    names = list(dict.fromkeys(label.part for label in table.labels))
+    codes = np.array([names.index(label.part) for label in table.labels])
+    return names, codes[table.label]
+
+
+def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
+    """One row a label; its times are of one execution, which may be several kernels."""
+    sums = Groups(table, times, launched, table.label, len(table.labels))
+    first = np.zeros(len(table.labels), np.int64)
+    first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
+    one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
+    kernel, tiles, waves, refusal = (getattr(times, n)[first].tolist() for n in ("kernel", "tiles", "waves", "refusal"))
+    count = np.where(table.count[first] > 0, table.count[first], 1.0)  # an operator of no layer takes no time
+    executions = {name: (getattr(sums, name) / count).tolist() for name in _EXECUTION}
+    lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
+    total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))
+    busy = float(np.nansum(sums.time))
+    known = peaks(gpu, table, times)
+    found = []
+    for code, label in enumerate(table.labels):
+        kind, time, flops = Kind(one["kind"][code]), executions["time"][code], executions["flops"][code]
+        peak = known.get(one["precision"][code]) if KINDS[kind].multiplies else None
+        found.append(
+            Operator(
+                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=KINDS[kind].name,
+                shape=KINDS[kind].words({name: one[name][code] for name in SHOWN}), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
+                kernels=executions["launches"][code],
+                time=Interval(time, executions["low"][code], executions["high"][code]), total_s=total[code],
+                share=total[code] / busy, wall=_WALLS[wall[code]],
+                mfu=flops / (time * peak.flops_per_s) if peak and flops and time else None, peak=peak, flops=flops,
+                executed_flops=executions["executed"][code], memory_bytes=executions["moved"][code],
+                **{name: values[code] for name, values in lost.items()},
+                kernel=times.kernel_names[kernel[code]] if kernel[code] >= 0 else "", tiles=tiles[code],
+                waves=waves[code], trust=_TRUSTS[trust[code]], distance=distance[code],
+                refusal=times.refusals[refusal[code]] if refusal[code] >= 0 else "",
+            )
+        )  # fmt: skip
+    return tuple(found)
+
+
+_WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
+_PRECISIONS = tuple(precision.name.lower() for precision in Precision)
+_EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
+_SECONDS = ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
+_SHOWN = ("kind", "precision", "count", *SHOWN)
+
+
+def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
+    """Dense peaks of the precisions the table multiplies in."""
+    used = set(table.precision[multiplies(table) & (times.refusal < 0)].tolist())
+    return {code: gpu.peak(Precision(code)) for code in sorted(used)}
+
+
+def headline(
+    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, largest: tuple[str, float], resident: MemoryReport
+) -> str:
+    """The one sentence that matters; largest: a kind of layer and its share of the busy time."""
+    name = arch.name or arch.family
+    free = float(resident.free_bytes(gpu.sku.memory_bytes))
+    fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than the GPU has."
+    if step.time is None:
+        return f"{name} on {gpu.sku.name}: no time for the step: {step.refusal}.{fits}"
+    share = step.walls[step.wall] / step.time.time_s
+    bound = {"overhead": "launch-bound", "bandwidth": "memory-bound"}.get(step.regime, f"{step.regime}-bound")
+    verb = {"train": "trains at", "prefill": "prefills", "decode": "decodes"}[workload.phase]
+    return (
+        f"{name} {verb} {step.tokens_per_s:,.0f} tokens/s on {gpu.sku.name} ({step.time.time_s * 1e3:.4g} ms a step, "
+        f"MFU {step.mfu:.1%}): {bound}, {share:.0%} of the time on that wall, most in {largest[0]} ({largest[1]:.0%}).{fits}"
+    )

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewise.client.client import TilewiseClient
+from tilewise.client.question import message_of, number
 from tilewise.client.render.data import word
+from tilewise.hwdb.errors import OutOfRange
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
+from tilewise.v1.model_pb2 import Model
 from tilewise.v1.prediction_pb2 import Trust
+from tilewise.v1.workload_pb2 import Precision, Workload
 
+EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 PEAK_KEYS = {"fp8_block": "fp8"}  # precisions whose dense rate has another name
 
 Asked = tuple[int, gpu_pb2.Gpu, str]
@@ -26,8 +32,8 @@ class Entry:
     gpu: str
     precision: str
     tokens_per_s: float
-    low: float
-    high: float
+    tokens_per_s_low: float
+    tokens_per_s_high: float
     power_w: float
     trust: str
     calibration: str
@@ -36,9 +42,53 @@ class Entry:
     place: int = 0
 
     @property
-    def tokens_per_j(self) -> float:
+    def tokens_per_j_at_tdp(self) -> float:
         """Tokens a joule at the power limit; a GPU that draws less does better."""
         return self.tokens_per_s / self.power_w
+
+
+def ranked(
+    client: TilewiseClient,
+    model: Model,
+    workload: Workload,
+    gpus: Sequence[str] = (),
+    formats: Sequence[str] = (),
+    batches: Sequence[int] = (),
+) -> list[Entry]:
+    """Every GPU in every format and batch, in one call; unset: all calibrated GPUs, `EVERY` format, the workload's batch.
+
+    A workload that has a precision is asked about in that one, where no formats are named.
+    """
+    for name in formats:
+        number("precision", Precision.DESCRIPTOR, name)
+    alone = [word(Precision.DESCRIPTOR, workload.precision)] if workload.precision else EVERY
+    questions = list(asked(batches or [workload.batch or 1], known(client, gpus), formats or alone))
+    return entries(questions, client.batch_predict(_request(model, workload, question) for question in questions))
+
+
+def known(client: TilewiseClient, names: Sequence[str]) -> list[gpu_pb2.Gpu]:
+    """The GPUs named, or all that have a calibration, with their peaks."""
+    if names:
+        return [client.get_gpu(name).gpu for name in names]
+    return [gpu for gpu in client.list_gpus().gpus if gpu.calibration]
+
+
+def _request(model: Model, workload: Workload, question: Asked) -> advisor.PredictRequest:
+    batch, gpu, precision = question
+    request = advisor.PredictRequest(model=model, gpu=gpu.sku, workload=workload, detail=advisor.DETAIL_STEP)
+    request.workload.MergeFrom(message_of(Workload, {"batch": batch, "precision": precision}))
+    return request
+
+
+def refused(found: Iterable[Entry]) -> OutOfRange:
+    """Why no GPU was answered for."""
+    return OutOfRange("; ".join(sorted({f"{entry.gpu}: {entry.reason}" for entry in found})), reason="OUT_OF_RANGE")
+
+
+def orders(found: Sequence[Entry]) -> dict[int, list[Entry]]:
+    """The ranking of each batch."""
+    batches = dict.fromkeys(entry.batch for entry in found)
+    return {batch: order([entry for entry in found if entry.batch == batch]) for batch in batches}
 
 
 def asked(batches: Sequence[int], gpus: Sequence[gpu_pb2.Gpu], formats: Sequence[str]) -> Iterator[Asked]:
@@ -61,8 +111,10 @@ def _entry(batch: int, gpu: gpu_pb2.Gpu, precision: str, result: advisor.Predict
     time = prediction.time_s
     rate = step.tokens_per_s if time and not reason else 0.0
     return Entry(
-        batch=batch, gpu=gpu.sku, precision=precision, tokens_per_s=rate, low=rate * time / prediction.time_high_s if rate else 0.0,
-        high=rate * time / prediction.time_low_s if rate else 0.0, power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
+        batch=batch, gpu=gpu.sku, precision=precision, tokens_per_s=rate,
+        tokens_per_s_low=rate * time / prediction.time_high_s if rate else 0.0,
+        tokens_per_s_high=rate * time / prediction.time_low_s if rate else 0.0,
+        power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
         calibration=gpu.calibration, fits=result.response.memory.fits, reason=reason,
     )  # fmt: skip
 
@@ -77,7 +129,7 @@ def order(found: Sequence[Entry]) -> list[Entry]:
     placed: list[Entry] = []
     head = None
     for index, entry in enumerate(ranked, 1):
-        if head is None or entry.high < head.low or entry.fits != head.fits:
+        if head is None or entry.tokens_per_s_high < head.tokens_per_s_low or entry.fits != head.fits:
             head, place = entry, index
         placed.append(_placed(entry, place))
     return placed
@@ -98,5 +150,8 @@ def swaps(before: Sequence[Entry], after: Sequence[Entry]) -> list[tuple[str, st
         (a, b)
         for a in old
         for b in old
-        if a in new and b in new and old[a].low > old[b].high and new[b].low > new[a].high
+        if a in new
+        and b in new
+        and old[a].tokens_per_s_low > old[b].tokens_per_s_high
+        and new[b].tokens_per_s_low > new[a].tokens_per_s_high
     ]

@@ -9,8 +9,7 @@ import click
 
 from tilewise.client.cli.options import Command, asking, number, option, words, write
 from tilewise.client.cli.texts import read_model
-from tilewise.client.client import TilewiseClient
-from tilewise.hwdb.errors import OutOfRange
+from tilewise.client.client import TilewiseClient, answered
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import workload_pb2 as work
 
@@ -128,9 +127,7 @@ def predict(
         answers = [client.predict(asked_of(request, name)) for name in gpu.split(",")]
     draw(answers, plot, html)
     write(rendered(answers, form, operators=operators), output)
-    refused = [f"{answer.gpu.sku}: {answer.step.refusal}" for answer in answers if answer.step.refusal]
-    if refused:
-        raise OutOfRange("; ".join(refused), reason="OUT_OF_RANGE")
+    answered(answers)
 
 
 def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, SupportsIndex, TypeVar, overload
 
 from tilewise.hwdb.errors import NotAvailable
 
@@ -19,6 +19,13 @@ class Rows(tuple[Item_co, ...]):
     """Equal things in their order: layers, operators, points of a sweep, GPUs."""
 
     __slots__ = ()
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> Item_co: ...
+    @overload
+    def __getitem__(self, at: slice) -> Rows[Item_co]: ...
+    def __getitem__(self, at: SupportsIndex | slice) -> Item_co | Rows[Item_co]:
+        return Rows(super().__getitem__(at)) if isinstance(at, slice) else super().__getitem__(at)
 
     def to_dataframe(self) -> Any:
         """A pandas.DataFrame, or a polars.DataFrame where only that is installed: a row each, a column a figure.

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import tilewise
 from tilewise.client import answers
 from tilewise.client.cli import main
+from tilewise.client.client import TilewiseClient
 from tilewise.client.question import number, workload_of
 from tilewise.server.app import start
 from tilewise.v1.workload_pb2 import Workload
@@ -157,6 +158,7 @@ def test_figures_become_a_data_frame(library: str, report: tilewise.Report, monk
     frame = report.to_dataframe()
     assert isinstance(frame, frames.DataFrame) and len(frame) == len(report.operators)
     assert frame["total_s"].sum() == pytest.approx(report.step.busy_s)
+    assert len(report.operators[:3].to_dataframe()) == 3 and "q_proj" in report.operators._repr_html_()
     swept = tilewise.sweep(LLAMA, gpu=H100, vary={"batch": [1, 2]}, phase="decode", context=64).to_dataframe()
     assert list(swept["batch"]) == [1, 2]
     many = tilewise.batch([{"batch": 1}, {"tensor_parallel": 7}], config=LLAMA, gpu=H100, phase="decode", context=64)
@@ -268,12 +270,14 @@ def test_a_batch_raises_for_a_question_that_is_none_and_keeps_the_error_of_one_t
     assert isinstance(good, tilewise.Report) and isinstance(bad, tilewise.NotFound)
 
 
-@pytest.mark.parametrize("module", ["tilewise.client.api", "tilewise.client.client"])
-def test_the_examples_of_docstrings_hold(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("thing", [tilewise.Client, TilewiseClient])
+def test_the_examples_of_docstrings_hold(thing: type, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(ROOT)
-    failed, tried = doctest.testmod(import_module(module), optionflags=doctest.ELLIPSIS)
-    assert tried and not failed
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for examples in doctest.DocTestFinder().find(thing, globs=dict(vars(import_module(thing.__module__)))):
+        runner.run(examples)
+    assert runner.tries and not runner.failures
 
 
 def test_the_notebook_runs_and_keeps_no_outputs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

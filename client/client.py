@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from google.protobuf.message import Message
 
+from tilewise.hwdb.errors import OutOfRange
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
@@ -15,6 +16,13 @@ from tilewise.v1.prediction_pb2 import Progress
 
 Whole = TypeVar("Whole", advice.SweepResponse, advice.RecommendResponse)
 Heard = Callable[[Progress], None]  # is told how far a long call has come
+
+
+def answered(answers: Sequence[advisor.PredictResponse]) -> None:
+    """Raises OutOfRange where a step has no time."""
+    refused = [f"{answer.gpu.sku}: {answer.step.refusal}" for answer in answers if answer.step.refusal]
+    if refused:
+        raise OutOfRange("; ".join(refused), reason="OUT_OF_RANGE")
 
 
 class Transport(Protocol):
@@ -36,8 +44,11 @@ class TilewiseClient:
 
     Every method raises the TilewiseError that the service raised; a server that cannot be reached raises ServerError.
 
-        with TilewiseClient() as client:
-            client.get_gpu("h100-sxm5-80gb").memory_bytes
+        >>> with TilewiseClient() as client:
+        ...     client.get_gpu("h100-sxm5-80gb").gpu.memory_bytes
+        80000000000.0
+
+    tilewise.Client asks the same in plain Python: keywords instead of messages, and objects as answers.
     """
 
     def __init__(self, server: str | None = None, *, token: str | None = None, secure: bool | None = None) -> None:

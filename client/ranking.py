@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tilewise.client.client import TilewiseClient
+from tilewise.client.question import message_of, number
+from tilewise.hwdb.errors import OutOfRange
 from tilewise.server.messages.words import word
 from tilewise.server.step.intervals import independent
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
+from tilewise.v1.model_pb2 import Model
 from tilewise.v1.prediction_pb2 import Trust
+from tilewise.v1.workload_pb2 import Precision, Workload
 
+EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 PEAK_KEYS = {"fp8_block": "fp8"}  # precisions whose dense rate has another name
 
 Asked = tuple[int, gpu_pb2.Gpu, str]
@@ -27,8 +33,8 @@ class Entry:
     gpu: str
     precision: str
     tokens_per_s: float
-    low: float
-    high: float
+    tokens_per_s_low: float
+    tokens_per_s_high: float
     power_w: float
     trust: str
     calibration: str
@@ -37,9 +43,53 @@ class Entry:
     place: int = 0
 
     @property
-    def tokens_per_j(self) -> float:
+    def tokens_per_j_at_tdp(self) -> float:
         """Tokens a joule at the power limit; a GPU that draws less does better."""
         return self.tokens_per_s / self.power_w
+
+
+def ranked(
+    client: TilewiseClient,
+    model: Model,
+    workload: Workload,
+    gpus: Sequence[str] = (),
+    formats: Sequence[str] = (),
+    batches: Sequence[int] = (),
+) -> list[Entry]:
+    """Every GPU in every format and batch, in one call; unset: all calibrated GPUs, `EVERY` format, the workload's batch.
+
+    A workload that has a precision is asked about in that one, where no formats are named.
+    """
+    for name in formats:
+        number("precision", Precision.DESCRIPTOR, name)
+    alone = [word(Precision.DESCRIPTOR, workload.precision)] if workload.precision else EVERY
+    questions = list(asked(batches or [workload.batch or 1], known(client, gpus), formats or alone))
+    return entries(questions, client.batch_predict(_request(model, workload, question) for question in questions))
+
+
+def known(client: TilewiseClient, names: Sequence[str]) -> list[gpu_pb2.Gpu]:
+    """The GPUs named, or all that have a calibration, with their peaks."""
+    if names:
+        return [client.get_gpu(name).gpu for name in names]
+    return [gpu for gpu in client.list_gpus().gpus if gpu.calibration]
+
+
+def _request(model: Model, workload: Workload, question: Asked) -> advisor.PredictRequest:
+    batch, gpu, precision = question
+    request = advisor.PredictRequest(model=model, gpu=gpu.sku, workload=workload, detail=advisor.DETAIL_STEP)
+    request.workload.MergeFrom(message_of(Workload, {"batch": batch, "precision": precision}))
+    return request
+
+
+def refused(found: Iterable[Entry]) -> OutOfRange:
+    """Why no GPU was answered for."""
+    return OutOfRange("; ".join(sorted({f"{entry.gpu}: {entry.reason}" for entry in found})), reason="OUT_OF_RANGE")
+
+
+def orders(found: Sequence[Entry]) -> dict[int, list[Entry]]:
+    """The ranking of each batch."""
+    batches = dict.fromkeys(entry.batch for entry in found)
+    return {batch: order([entry for entry in found if entry.batch == batch]) for batch in batches}
 
 
 def asked(batches: Sequence[int], gpus: Sequence[gpu_pb2.Gpu], formats: Sequence[str]) -> Iterator[Asked]:
@@ -62,8 +112,10 @@ def _entry(batch: int, gpu: gpu_pb2.Gpu, precision: str, result: advisor.Predict
     time = prediction.time_s
     rate = step.tokens_per_s if time and not reason else 0.0
     return Entry(
-        batch=batch, gpu=gpu.sku, precision=precision, tokens_per_s=rate, low=rate * time / prediction.time_high_s if rate else 0.0,
-        high=rate * time / prediction.time_low_s if rate else 0.0, power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
+        batch=batch, gpu=gpu.sku, precision=precision, tokens_per_s=rate,
+        tokens_per_s_low=rate * time / prediction.time_high_s if rate else 0.0,
+        tokens_per_s_high=rate * time / prediction.time_low_s if rate else 0.0,
+        power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
         calibration=gpu.calibration, fits=result.response.memory.fits, reason=reason,
     )  # fmt: skip
 
@@ -90,7 +142,7 @@ def _better(one: Entry, other: Entry) -> bool:
 
 def _slower(entry: Entry, other: Entry) -> bool:
     """Whether the whole 90 % interval of the ratio says so; two GPUs have no measurement in common."""
-    return independent(*((each.low, each.tokens_per_s, each.high) for each in (other, entry)))[2] < 1
+    return independent(*((each.tokens_per_s_low, each.tokens_per_s, each.tokens_per_s_high) for each in (other, entry)))[2] < 1
 
 
 def _placed(entry: Entry, place: int) -> Entry:

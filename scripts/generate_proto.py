@@ -1,4 +1,4 @@
-"""Generate the Python code of proto/tilewise/v1/*.proto beside the sources, or into another folder.
+"""Generate the Python code of proto/tilewise/v1/*.proto beside the sources, or into another folder, and client/answers.py.
 
     python scripts/generate_proto.py [FOLDER]
 
@@ -9,10 +9,14 @@ install from a clone needs no compiler; tests/contract compares it with a fresh 
 import sys
 from importlib.resources import files
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from generate_answers import source
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc
 
-PROTO = Path(__file__).resolve().parent.parent / "proto"
+ROOT = Path(__file__).resolve().parent.parent
+PROTO, ANSWERS = ROOT / "proto", ROOT / "client" / "answers.py"
 
 
 def sources() -> list[str]:
@@ -31,6 +35,14 @@ def generate(folder: Path) -> None:
     run(f"--grpc_python_out={folder}", *(source for source in sources() if source.endswith("_service.proto")))
 
 
+def descriptors() -> list[FileDescriptorProto]:
+    """What the sources declare, comments included."""
+    with TemporaryDirectory() as folder:
+        output = Path(folder) / "set.bin"
+        run("--include_source_info", f"--descriptor_set_out={output}", *sources())
+        return list(FileDescriptorSet.FromString(output.read_bytes()).file)
+
+
 def run(*arguments: str) -> None:
     if protoc.main(["protoc", *includes(), *arguments]) != 0:
         raise SystemExit("protoc failed")
@@ -38,3 +50,5 @@ def run(*arguments: str) -> None:
 
 if __name__ == "__main__":
     generate(Path(sys.argv[1]) if len(sys.argv) > 1 else PROTO)
+    if len(sys.argv) == 1:
+        ANSWERS.write_text(source(descriptors()), encoding="utf-8")

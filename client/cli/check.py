@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from datetime import UTC, datetime
 
 import click
 
@@ -81,7 +80,7 @@ def check(
     written = [_report(each) for each in reports]
     place = Place.of(policy)
     try:
-        asked = request(place, configs, base, base_file, day or datetime.now(UTC).date().isoformat(), calibration)
+        asked = request(place, configs, base, base_file, day, calibration)
     except NothingToCheck as error:
         click.echo(f"error: {error.message}", err=True)
         return verdict.NOTHING

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import click
@@ -39,7 +38,7 @@ def diff(
     old, separator, new = hwdb.partition("..")
     if not (old and separator and new):
         raise click.BadParameter(f"{hwdb!r} must be OLD..NEW, as 2026-11-28-7206cb32..active", param_hint="--hwdb")
-    asked = request(Place.of(policy), configs, base, None, datetime.now(UTC).date().isoformat(), "")
+    asked = request(Place.of(policy), configs, base, None, "", "")
     with TilewiseClient(server) as client:
         answers = [_answer(client, asked, side, server) for side in (old, new)]
     from tilewise.client.render.gate import flips

@@ -9,8 +9,7 @@ import click
 from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
-from tilewise.client.client import TilewiseClient
-from tilewise.hwdb.errors import OutOfRange
+from tilewise.client.client import TilewiseClient, answered
 from tilewise.v1 import advisor_service_pb2 as advisor
 
 
@@ -54,9 +53,7 @@ def predict(
         answers = [client.predict(asked_of(request, name)) for name in comma_separated(gpu)]
     draw(answers, plot, html)
     write(rendered(answers, form, operators=operators), output)
-    refused = [f"{answer.gpu.sku}: {answer.step.refusal}" for answer in answers if answer.step.refusal]
-    if refused:
-        raise OutOfRange("; ".join(refused), reason="OUT_OF_RANGE")
+    answered(answers)
 
 
 def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:

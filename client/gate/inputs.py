@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from tilewise.client.cli.texts import read_text
 from tilewise.client.gate.git import Repository
 from tilewise.client.gate.saved import predictions
+from tilewise.client.question import read_text
 from tilewise.hwdb.errors import InvalidInput, NotFound
 from tilewise.server.gate.patterns import matches
 from tilewise.server.gate.policy import read as read_policy
@@ -58,7 +59,7 @@ def _nearest(folder: Path) -> Path:
 def request(
     place: Place, configs: Sequence[str], base: str | None, base_file: str | None, day: str, calibration: str
 ) -> CheckRequest:
-    """Everything read, in the order of the paths. Raises NothingToCheck, InvalidInput, TooLarge."""
+    """Everything read, in the order of the paths; day: unset: today (UTC). Raises NothingToCheck, InvalidInput, TooLarge."""
     policy = read_text(str(place.policy))
     shown = place.relative(place.policy)
     patterns = [budget.config for budget in read_policy(policy, shown).budgets]
@@ -69,7 +70,8 @@ def request(
             f"no configuration matches the patterns of {shown}: {', '.join(dict.fromkeys(patterns))}",
             reason="NOTHING_TO_CHECK", field="config",
         )  # fmt: skip
-    asked = CheckRequest(policy_toml=policy, policy_path=shown, date=day, calibration=calibration)
+    today = datetime.now(UTC).date().isoformat()
+    asked = CheckRequest(policy_toml=policy, policy_path=shown, date=day or today, calibration=calibration)
     asked.items.extend(CheckItem(path=path, head=read_text(str(file))) for path, file in heads.items())
     if base is not None:
         _from_git(asked, place, base, shown)

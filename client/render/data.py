@@ -21,7 +21,11 @@ def to_json(answer: Message) -> str:
 
 
 def dumps(data: dict[str, Any]) -> str:
-    return json.dumps({"schema_version": SCHEMA_VERSION, **data}, indent=2) + "\n"
+    return json.dumps(versioned(data), indent=2) + "\n"
+
+
+def versioned(data: dict[str, Any]) -> dict[str, Any]:
+    return {"schema_version": SCHEMA_VERSION, **data}
 
 
 def to_data(message: Message) -> dict[str, Any]:

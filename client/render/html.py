@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -154,6 +154,18 @@ def time_cell(row: Layer | Operator) -> Cell:
     if not row.HasField("prediction"):
         return "refused", -1.0
     return seconds(row.prediction.time_s), row.prediction.time_s
+
+
+def plain_table(rows: Sequence[Mapping[str, object]]) -> str:
+    """Rows of figures and words as a table, their keys above."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    return grid(columns, [[plain_cell(row.get(name)) for name in columns] for row in rows]) if rows else ""
+
+
+def plain_cell(value: object) -> Cell:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value:,}" if isinstance(value, int) else f"{value:.4g}", float(value)
+    return "" if value is None else str(value), None
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[Cell]]) -> str:

@@ -6,7 +6,7 @@ Every mark has an id ("operator-3", "layer-0-launch") that survives in SVG, so t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,19 +46,25 @@ MEANING = {
 PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf")
 MARKERS = {"forward": "o", "backward": "s", "recompute": "^", "optimizer": "D"}
 MULTIPLYING = ("gemm", "grouped_gemm", "attention")
+WHOLE = (12.5, 11.0)  # inches
 NUMBERED = 8  # operators that are named beside the roofline
 
 
 def save(answer: PredictResponse, path: str) -> None:
     """Roofline above, layers below, in the format of the path's ending. Raises InvalidInput for another ending."""
+    write_picture(path, WHOLE, lambda figure: draw_whole(figure, answer))
 
-    def draw(figure: Any) -> None:
-        figure.suptitle(title(answer), fontsize=13, fontweight="bold", x=0.01, ha="left")
-        upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1))
-        draw_roofline(upper, answer)
-        draw_layers(lower, answer)
 
-    write_picture(path, (12.5, 11), draw)
+def picture(answer: PredictResponse) -> Any:
+    """The same as a matplotlib Figure."""
+    return drawn(WHOLE, lambda figure: draw_whole(figure, answer))
+
+
+def draw_whole(figure: Any, answer: PredictResponse) -> None:
+    figure.suptitle(title(answer), fontsize=13, fontweight="bold", x=0.01, ha="left")
+    upper, lower = figure.subfigures(2, 1, height_ratios=(1.45, 1))
+    draw_roofline(upper, answer)
+    draw_layers(lower, answer)
 
 
 def write_picture(path: str, inches: tuple[float, float], draw: Callable[[Any], None]) -> None:
@@ -66,13 +72,23 @@ def write_picture(path: str, inches: tuple[float, float], draw: Callable[[Any], 
     if Path(path).suffix.lower() not in FORMATS:
         message = f"{path} must end in one of {', '.join(FORMATS)}"
         raise InvalidInput(message, reason="BAD_PICTURE", field="plot")
-    import_matplotlib()
-    from matplotlib import pyplot
+    drawn(inches, draw).savefig(path, dpi=150)
 
-    figure = pyplot.figure(figsize=inches, layout="constrained")
+
+def drawn(inches: tuple[float, float], draw: Callable[[Any], None]) -> Any:
+    """What `draw` draws as a Figure of its own, whatever backend the process uses; a notebook shows it."""
+    import_matplotlib()
+    from matplotlib.figure import Figure
+
+    class Picture(Figure):
+        def _repr_png_(self) -> bytes:
+            held = BytesIO()
+            self.savefig(held, format="png")
+            return held.getvalue()
+
+    figure = Picture(figsize=inches, layout="constrained")
     draw(figure)
-    figure.savefig(path, dpi=150)
-    pyplot.close(figure)
+    return figure
 
 
 def svg(answer: PredictResponse, picture: str) -> str:
@@ -83,26 +99,21 @@ def svg(answer: PredictResponse, picture: str) -> str:
 
 def svg_picture(inches: tuple[float, float], draw: Callable[[Any], None]) -> str:
     """What `draw` draws on a figure as an SVG element, the same bytes every time."""
-    import_matplotlib()
-    from matplotlib import pyplot
+    figure, text = drawn(inches, draw), StringIO()
+    from matplotlib import rc_context
 
-    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "tilewise"}):
-        figure = pyplot.figure(figsize=inches, layout="constrained")
-        draw(figure)
-        text = StringIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "tilewise"}):
         figure.savefig(text, format="svg", metadata={"Date": None})
-        pyplot.close(figure)
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
 def import_matplotlib() -> None:
     """Raises NotAvailable where the extra `plots` is not installed."""
     try:
-        import matplotlib
+        import matplotlib  # noqa: F401
     except ImportError as error:
         message = "pictures need matplotlib: pip install 'tilewise[plots]'"
         raise NotAvailable(message, reason="MATPLOTLIB_MISSING") from error
-    matplotlib.use("Agg")
 
 
 def title(answer: PredictResponse) -> str:

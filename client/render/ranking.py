@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tilewise.client.ranking import Entry, swaps
-from tilewise.client.render.data import dumps
 from tilewise.client.render.text import significant, table
 
 HEAD = ("place", "GPU", "precision", "tokens/s (90 %)", "tokens/J at TDP", "trust", "calibration")
@@ -26,9 +25,9 @@ def page(rankings: Mapping[int, Sequence[Entry]], found: Sequence[Entry]) -> str
 
 
 def _line(entry: Entry) -> tuple[str, ...]:
-    rate = f"{significant(entry.tokens_per_s)} ({significant(entry.low)}-{significant(entry.high)})"
+    rate = f"{significant(entry.tokens_per_s)} ({significant(entry.tokens_per_s_low)}-{significant(entry.tokens_per_s_high)})"
     name = entry.gpu if entry.fits else f"{entry.gpu} (does not fit)"
-    per_j = significant(entry.tokens_per_j)
+    per_j = significant(entry.tokens_per_j_at_tdp)
     return str(entry.place), name, entry.precision, rate, per_j, entry.trust, entry.calibration or "none: datasheet"
 
 
@@ -41,21 +40,19 @@ def _refused(found: Sequence[Entry]) -> list[Entry]:
     return list(first.values())
 
 
-def data(rankings: Mapping[int, Sequence[Entry]], found: Sequence[Entry]) -> str:
-    return dumps(
-        {
-            "rankings": [
-                {"batch": batch, "gpus": [_entry(entry) for entry in ranking]} for batch, ranking in rankings.items()
-            ],
-            "all": [_entry(entry) for entry in found],
-        }
-    )
+def data(rankings: Mapping[int, Sequence[Entry]], found: Sequence[Entry]) -> dict[str, object]:
+    return {
+        "rankings": [
+            {"batch": batch, "gpus": [row_of(entry) for entry in ranking]} for batch, ranking in rankings.items()
+        ],
+        "all": [row_of(entry) for entry in found],
+    }
 
 
-def _entry(entry: Entry) -> dict[str, object]:
+def row_of(entry: Entry) -> dict[str, object]:
     return {
         "place": entry.place or None, "batch": entry.batch, "gpu": entry.gpu, "precision": entry.precision,
-        "tokens_per_s": entry.tokens_per_s or None, "tokens_per_s_low": entry.low or None,
-        "tokens_per_s_high": entry.high or None, "tokens_per_j_at_tdp": entry.tokens_per_j or None, "power_w": entry.power_w,
+        "tokens_per_s": entry.tokens_per_s or None, "tokens_per_s_low": entry.tokens_per_s_low or None,
+        "tokens_per_s_high": entry.tokens_per_s_high or None, "tokens_per_j_at_tdp": entry.tokens_per_j_at_tdp or None, "power_w": entry.power_w,
         "fits": entry.fits, "trust": entry.trust, "calibration": entry.calibration, "reason": entry.reason,
     }  # fmt: skip

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from textwrap import fill
 from typing import Any
 
-from tilewise.client.render.plot import PARTS, svg_picture, write_picture
+from tilewise.client.render.plot import PARTS, drawn, svg_picture, write_picture
 from tilewise.client.render.sweep import groups, sweep_title
 from tilewise.client.render.text import significant
 from tilewise.v1.advice_pb2 import Cliff, SweepPoint, SweepRequest, SweepResponse
@@ -24,6 +24,11 @@ CLIFFS = ("#D55E00", "#7a0403", "#8e5ea2", "#009E73", "#666666")
 def save(request: SweepRequest, answer: SweepResponse, show: str, path: str) -> None:
     """Write the picture in the format of the path's ending. Raises InvalidInput for another ending."""
     write_picture(path, inches(request, answer), lambda figure: draw(figure, request, answer, show))
+
+
+def picture(request: SweepRequest, answer: SweepResponse, show: str) -> Any:
+    """The same as a matplotlib Figure."""
+    return drawn(inches(request, answer), lambda figure: draw(figure, request, answer, show))
 
 
 def svg(request: SweepRequest, answer: SweepResponse, show: str) -> str:

@@ -15,7 +15,7 @@ PREFILL = ("--phase", "prefill", "--seq", "2048")
 def entry(
     gpu: str, rate: float, spread: float = 0.1, precision: str = "bf16", fits: bool = True, batch: int = 1
 ) -> Entry:
-    return Entry(batch=batch, gpu=gpu, precision=precision, tokens_per_s=rate, low=rate * (1 - spread), high=rate * (1 + spread),
+    return Entry(batch=batch, gpu=gpu, precision=precision, tokens_per_s=rate, tokens_per_s_low=rate * (1 - spread), tokens_per_s_high=rate * (1 + spread),
                  power_w=1000.0, trust="published", calibration="", fits=fits)  # fmt: skip
 
 

@@ -23,7 +23,7 @@ CONVENTIONS = {"causal": "model_flops", "full": "full_attention_flops", "palm": 
 
 @click.command()
 @model_argument(required=False)
-@gpu_option("GPU; see `tilewise gpus list`.")
+@gpu_option("GPU; see `tilewise gpus list`.", "SKU")
 @click.option("--tflops", type=float, help="Measured rate of one GPU, where FLOPs were counted already.")
 @click.option("--tokens-per-s", type=float, help="Measured rate of the GPUs that share the model CONFIG.")
 @option(

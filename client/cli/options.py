@@ -31,13 +31,8 @@ def model_argument(*, required: bool = True) -> Callable[[Command], Command]:
     return click.argument("config", type=click.Path(allow_dash=True), required=required)
 
 
-def gpu_option(about: str, metavar: str = "SKU") -> Callable[[Command], Command]:
+def gpu_option(about: str, metavar: str = "SKU[,SKU]") -> Callable[[Command], Command]:
     return option("--gpu", required=True, metavar=metavar, help=about)
-
-
-def gpus_option(about: str) -> Callable[[Command], Command]:
-    """--gpu where it may name several; `comma_separated` takes them apart."""
-    return gpu_option(about, "SKU[,SKU]")
 
 
 def comma_separated(text: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient, answered
@@ -15,7 +15,7 @@ from tilewise.v1 import advisor_service_pb2 as advisor
 
 @click.command()
 @model_argument()
-@gpus_option("GPU, or several separated by commas; see `tilewise gpus list`.")
+@gpu_option("GPU, or several separated by commas; see `tilewise gpus list`.")
 @workload_options()
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @set_option

@@ -6,19 +6,22 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
-from tilewise.client.cli.workload import parsed, workload_of, workload_options
+from tilewise.client.cli.workload import FIELDS, workload_of, workload_options
 from tilewise.client.client import TilewiseClient
-from tilewise.server.messages.words import number, words
+from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.messages.words import filled, number, type_of, words
 from tilewise.v1 import advice_pb2 as advice
-from tilewise.v1.workload_pb2 import Precision
+from tilewise.v1.workload_pb2 import Precision, Workload
+
+KINDS, OBJECTIVES, FORMATS = (enum.DESCRIPTOR for enum in (advice.AdviceKind, advice.Objective, Precision))
 
 
 @click.command()
 @model_argument()
-@gpus_option("GPU; of several, the one that gains least decides.")
+@gpu_option("GPU; of several, the one that gains least decides.")
 @workload_options()
 @click.option(
     "--also",
@@ -31,7 +34,7 @@ from tilewise.v1.workload_pb2 import Precision
 )
 @option(
     "--objective",
-    type=click.Choice(words(advice.Objective.DESCRIPTOR)),
+    type=click.Choice(words(OBJECTIVES)),
     default="time",
     show_default=True,
     help="What to make smaller.",
@@ -53,17 +56,11 @@ from tilewise.v1.workload_pb2 import Precision
 @click.option(
     "--format-advice",
     "precisions",
-    type=click.Choice(words(Precision.DESCRIPTOR)),
+    type=click.Choice(words(FORMATS)),
     multiple=True,
     help="Number formats to look at; unset: all.",
 )
-@click.option(
-    "--kind",
-    "kinds",
-    type=click.Choice(words(advice.AdviceKind.DESCRIPTOR)),
-    multiple=True,
-    help="Kinds of advice; unset: all.",
-)
+@click.option("--kind", "kinds", type=click.Choice(words(KINDS)), multiple=True, help="Kinds of advice; unset: all.")
 @option("--max-memory", type=float, metavar="GB", help="Most resident memory of one GPU; unset: what it has.")
 @option("--max-candidates", type=int, default=100_000, show_default=True, help="Most re-shapes to evaluate.")
 @option("--results", type=int, default=10, show_default=True, help="Most pieces of advice.")
@@ -80,19 +77,16 @@ def recommend(
     Every figure is predicted with a 90 % interval; a gain inside it is called "cannot tell". What a change does to the
     model's quality is not predicted.
     """
-    mix = [
-        advice.WeightedWorkload(workload=work, weight=share)
-        for work, share in [(workload_of(chosen), weight), *map(parsed, also)]
-    ]
+    mix = [advice.WeightedWorkload(workload=workload_of(chosen), weight=weight), *map(weighted, also)]
     near = advice.Neighbourhood(
         max_parameter_change=max_parameter_change, vary=vary, keep=keep, tensor_parallel=split,
-        precisions=[number(Precision.DESCRIPTOR, each) for each in precisions], max_candidate_count=max_candidates,
+        precisions=[number(FORMATS, each) for each in precisions], max_candidate_count=max_candidates,
         max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
     )  # fmt: skip
     request = advice.RecommendRequest(
         model=read_model(config, overrides), workloads=mix, gpus=comma_separated(gpu),
-        objective=number(advice.Objective.DESCRIPTOR, objective), neighbourhood=near,
-        kinds=[number(advice.AdviceKind.DESCRIPTOR, each) for each in kinds], max_results=results,
+        objective=number(OBJECTIVES, objective), neighbourhood=near,
+        kinds=[number(KINDS, each) for each in kinds], max_results=results,
     )  # fmt: skip
     with TilewiseClient(server) as client:
         answer = client.recommend(request, Teller("candidates"))
@@ -104,3 +98,14 @@ def recommend(
         from tilewise.client.render.advice import advice_text
 
         write(advice_text(request, answer), output)
+
+
+def weighted(text: str) -> advice.WeightedWorkload:
+    """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight."""
+    fields: dict[str, Any] = dict(pair.partition("=")[::2] for pair in text.split(","))
+    try:
+        weight = float(fields.pop("weight", 1))
+        typed = {name: type_of(FIELDS[name])(value) if name in FIELDS else value for name, value in fields.items()}
+        return advice.WeightedWorkload(workload=filled(Workload, typed), weight=weight)
+    except (ValueError, InvalidInput) as error:
+        raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpus_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import SIZES, workload_of, workload_options
@@ -16,7 +16,7 @@ from tilewise.v1 import advice_pb2 as advice
 
 @click.command()
 @model_argument()
-@gpus_option("GPU, or several separated by commas; see `tilewise gpus list`.")
+@gpu_option("GPU, or several separated by commas; see `tilewise gpus list`.")
 @workload_options()
 @click.option(
     "--vary",

@@ -40,7 +40,7 @@ class Percent(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 @click.command()
 @click.argument("tables", metavar="TRUTH.csv...", nargs=-1, required=True, type=FILE)
-@gpu_option("The GPU that was measured; rows of others are skipped.")
+@gpu_option("The GPU that was measured; rows of others are skipped.", "SKU")
 @option("--calibration", default="", metavar="ID|FOLDER", help="Unset: the active one.")
 @option("--configs", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
         help="Holds MODEL.json of the models that a table names; unset: configs/ beside the table.")  # fmt: skip

@@ -8,17 +8,12 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import Command, option
-from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.messages.words import filled, type_of, words
 from tilewise.v1.workload_pb2 import Workload
 
 FIELDS = Workload.DESCRIPTOR.fields_by_name
 SIZES = [name for name, field in FIELDS.items() if type_of(field) is int]
-FLAGS = {
-    "sequence": "--seq",
-    "tensor_parallel": "--tp",
-    "expert_parallel": "--ep",
-}  # the others have their field's name
+FLAGS = {"sequence": "--seq", "tensor_parallel": "--tp", "expert_parallel": "--ep"}  # others are their field's name
 HELP = {
     "phase": "What runs.",
     "batch": "Sequences per step.",
@@ -67,17 +62,3 @@ def workload_of(chosen: dict[str, Any]) -> Workload:
         return filled(Workload, chosen)
     except ValueError as error:  # a number beyond 64 bits
         raise click.UsageError(f"a size is far out of range: {error}") from error
-
-
-def parsed(text: str) -> tuple[Workload, float]:
-    """ "phase=decode,batch=32,context=4096,weight=3" -> a workload and its weight; 1 where none is given."""
-    fields: dict[str, Any] = dict(pair.partition("=")[::2] for pair in text.split(","))
-    try:
-        weight = float(fields.pop("weight", 1))
-        return filled(Workload, {name: _value(name, value) for name, value in fields.items()}), weight
-    except (ValueError, InvalidInput) as error:
-        raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error
-
-
-def _value(name: str, value: str) -> Any:
-    return type_of(FIELDS[name])(value) if name in FIELDS else value

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tilewise.client.cli import cli
-from tilewise.client.cli.workload import FIELDS, HELP, parsed
+from tilewise.client.cli.recommend import weighted
+from tilewise.client.cli.workload import FIELDS, HELP
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.gate import policy
 from tilewise.server.messages.question import workload_message, workload_of
@@ -78,6 +79,12 @@ def test_an_unknown_word_field_or_number_is_refused_in_one_line_with_the_nearest
 
 
 def test_a_workload_of_the_mix_has_the_types_of_its_fields() -> None:
-    workload, weight = parsed("phase=decode,batch=32,context=4096,engine=vllm,expert_skew=1.2,weight=3")
-    assert plain(workload) == {"phase": "decode", "batch": 32, "context": 4096, "engine": "vllm", "expert_skew": 1.2}
-    assert weight == 3
+    given = weighted("phase=decode,batch=32,context=4096,engine=vllm,expert_skew=1.2,weight=3")
+    assert plain(given.workload) == {
+        "phase": "decode",
+        "batch": 32,
+        "context": 4096,
+        "engine": "vllm",
+        "expert_skew": 1.2,
+    }
+    assert given.weight == 3

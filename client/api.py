@@ -295,7 +295,7 @@ def _outcome(result: advisor.PredictResult) -> Report | TilewiseError:
 
 def _meant(status: Status) -> TilewiseError:
     """The error that the service raised."""
-    from tilewise.server.status import from_status
+    from tilewise.server.messages.status import from_status
 
     error = from_status(status)
     assert error is not None, "what the service answers with has a meaning"

@@ -9,7 +9,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.server.messages.question import workload_of
 from tilewise.server.messages.report import table_message
-from tilewise.server.predict import predict_table
+from tilewise.server.step.predict import predict_table
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.workload_pb2 import Workload
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from tilewise.server.architecture.model import Size
-from tilewise.server.architecture.sizes import Keys, invalid
+from tilewise.server.architecture.sizes import Keys, agreed, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
 _SAME = {
@@ -81,7 +81,7 @@ def _window(keys: Keys, depth: int) -> Sequence[str]:
 
 
 def _is_set(window: Size | None) -> bool:
-    return window is not None and bool(np.all(window))
+    return window is not None and agreed(window > 0)
 
 
 def _window_from_layer(keys: Keys, depth: int) -> Sequence[str]:

@@ -105,5 +105,7 @@ def need(keys: Mapping[str, Any], key: str) -> Size:
 
 def column(values: Any, count: int) -> list[Any]:
     """A value for all candidates, or one for each along the last axis, as a list of `count`: of plain numbers, or of lists."""
-    found: list[Any] = np.broadcast_to(values, (*np.shape(values)[:-1], count)).T.tolist()
-    return found
+    if not isinstance(values, np.ndarray):
+        return [values] * count
+    found: list[Any] = values.T.tolist()
+    return found if len(found) == count else found * count

@@ -22,7 +22,9 @@ from tilewise.server.step.memory import MemoryReport
 from tilewise.server.step.regime import signs
 from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
-from tilewise.v1.prediction_pb2 import Peak, Prediction, WallShare
+from tilewise.v1.prediction_pb2 import Peak
+
+Fields = dict[str, Any]  # of a message; where they are given inside of another, protobuf makes no copy
 
 
 def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
@@ -68,56 +70,56 @@ def table_message(
     )
 
 
-def summary(found: report.Brief) -> model_pb2.ModelSummary:
+def summary(found: report.Brief) -> Fields:
     arch, parameters = found.architecture, found.parameters
-    return model_pb2.ModelSummary(
-        name=arch.name or arch.model_type,
-        family=arch.family,
-        model_type=arch.model_type,
-        parameter_count=int(parameters.total),
-        active_parameter_count=int(parameters.active),
-        parameter_count_by_part={part: int(size) for part, size in parameters.parts.items()},
-        rank_parameter_count=found.rank_parameters,
-        notes=found.notes,
-    )
+    return {
+        "name": arch.name or arch.model_type,
+        "family": arch.family,
+        "model_type": arch.model_type,
+        "parameter_count": int(parameters.total),
+        "active_parameter_count": int(parameters.active),
+        "parameter_count_by_part": parameters.parts,
+        "rank_parameter_count": found.rank_parameters,
+        "notes": found.notes,
+    }
 
 
-def step(found: report.Step, calibration: str) -> report_pb2.Step:
-    return report_pb2.Step(
-        prediction=prediction(found.time, found.trust, found.wall, found.distance, calibration),
-        token_count=found.tokens,
-        tokens_per_s=found.tokens_per_s,
-        mfu=found.mfu,
-        hfu=found.hfu,
-        palm_mfu=found.palm_mfu,
-        mbu=found.mbu,
-        peak=peak_message(found.peak),
-        model_flops=found.flops["causal"],
-        full_attention_flops=found.flops["full"],
-        palm_flops=found.flops.get("palm", 0.0),
-        executed_flops=found.executed_flops,
-        traffic_bytes=found.memory_bytes,
-        busy_s=found.busy.time_s if found.time else 0.0,
-        issue_s=found.issue_s,
-        kernel_count=found.launches,
-        walls=walls(found.walls) if found.time else (),
-        regime=found.regime,
-        padding_s=found.padding_s,
-        wave_s=found.wave_s,
-        alignment_s=found.alignment_s,
-        refusal=found.refusal,
-        losses=losses(found.losses, sum(found.losses)) if found.time else (),
-        energy_j=found.energy.energy_j if found.energy else None,
-        energy_low_j=found.energy.low_j if found.energy else None,
-        energy_high_j=found.energy.high_j if found.energy else None,
-        flops_per_j=found.flops_per_j,
-    )
+def step(found: report.Step, calibration: str) -> Fields:
+    return {
+        "prediction": prediction(found.time, found.trust, found.wall, found.distance, calibration),
+        "token_count": found.tokens,
+        "tokens_per_s": found.tokens_per_s,
+        "mfu": found.mfu,
+        "hfu": found.hfu,
+        "palm_mfu": found.palm_mfu,
+        "mbu": found.mbu,
+        "peak": peak_message(found.peak),
+        "model_flops": found.flops["causal"],
+        "full_attention_flops": found.flops["full"],
+        "palm_flops": found.flops.get("palm", 0.0),
+        "executed_flops": found.executed_flops,
+        "traffic_bytes": found.memory_bytes,
+        "busy_s": found.busy.time_s if found.time else 0.0,
+        "issue_s": found.issue_s,
+        "kernel_count": found.launches,
+        "walls": walls(found.walls) if found.time else (),
+        "regime": found.regime,
+        "padding_s": found.padding_s,
+        "wave_s": found.wave_s,
+        "alignment_s": found.alignment_s,
+        "refusal": found.refusal,
+        "losses": losses(found.losses, sum(found.losses)) if found.time else (),
+        "energy_j": found.energy.energy_j if found.energy else None,
+        "energy_low_j": found.energy.low_j if found.energy else None,
+        "energy_high_j": found.energy.high_j if found.energy else None,
+        "flops_per_j": found.flops_per_j,
+    }
 
 
-def losses(seconds: tuple[float, ...], whole: float) -> list[report_pb2.Loss]:
+def losses(seconds: tuple[float, ...], whole: float) -> list[Fields]:
     """Time by cause, in the order of CAUSES; `whole`: the time of the step."""
     return [
-        report_pb2.Loss(cause=cause, time_s=time, share=time / whole)
+        {"cause": cause, "time_s": time, "share": time / whole}
         for cause, time in zip(CAUSES, seconds, strict=True)
         if time > 0
     ]
@@ -152,30 +154,28 @@ def _remedy_kind(found: Recommendation) -> str:
     return kinds.get(field, found.kind)
 
 
-def walls(seconds: tuple[float, ...], whole: float = 0.0) -> list[WallShare]:
+def walls(seconds: tuple[float, ...], whole: float = 0.0) -> list[Fields]:
     """Time by wall, the largest first; `whole`: the time of the step, where `seconds` are not all of it."""
     whole = whole or sum(seconds)
-    shares = [
-        WallShare(wall=WALLS[wall], time_s=time, share=time / whole) for wall, time in enumerate(seconds) if time > 0
-    ]
-    return sorted(shares, key=lambda share: -share.time_s)
+    shares = [(-time, wall) for wall, time in enumerate(seconds) if time > 0]
+    return [{"wall": WALLS[wall], "time_s": -less, "share": -less / whole} for less, wall in sorted(shares)]
 
 
 def prediction(
     time: report.Interval | None, trust: Trust, wall: Wall, distance: float, calibration: str
-) -> Prediction | None:
+) -> Fields | None:
     """A time with its provenance; None where it was refused. A figure of the datasheet rests on no calibration."""
     if time is None or math.isnan(time.time_s):
         return None
-    return Prediction(
-        time_s=time.time_s,
-        time_low_s=time.low_s,
-        time_high_s=time.high_s,
-        trust=TRUSTS[trust],
-        calibration=calibration,
-        distance=None if math.isnan(distance) else distance,
-        wall=WALLS[wall],
-    )
+    return {
+        "time_s": time.time_s,
+        "time_low_s": time.low_s,
+        "time_high_s": time.high_s,
+        "trust": TRUSTS[trust],
+        "calibration": calibration,
+        "distance": None if math.isnan(distance) else distance,
+        "wall": WALLS[wall],
+    }
 
 
 def layer(found: report.Layer, whole: report.Step, calibration: str) -> report_pb2.Layer:
@@ -238,17 +238,17 @@ def optional_peak(peak: SkuPeak | None) -> Peak | None:
     return peak_message(peak) if peak is not None else None
 
 
-def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> report_pb2.Memory:
+def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> Fields:
     parts = [
-        report_pb2.MemoryPart(name=part.name, size_bytes=int(part.size_bytes), peak_bytes=int(part.peak_bytes))
+        {"name": part.name, "size_bytes": int(part.size_bytes), "peak_bytes": int(part.peak_bytes)}
         for part in found.parts
     ]
-    return report_pb2.Memory(
-        total_bytes=int(found.total_bytes),
-        capacity_bytes=int(capacity_bytes),
-        fits=fits,
-        free_bytes=int(found.free_bytes(capacity_bytes)),
-        peak_moment=str(found.peak_moment),
-        parts=parts,
-        kv_cache_bytes_per_token=int(found.kv_cache_bytes_per_token),
-    )
+    return {
+        "total_bytes": int(found.total_bytes),
+        "capacity_bytes": int(capacity_bytes),
+        "fits": fits,
+        "free_bytes": int(found.free_bytes(capacity_bytes)),
+        "peak_moment": str(found.peak_moment),
+        "parts": parts,
+        "kv_cache_bytes_per_token": int(found.kv_cache_bytes_per_token),
+    }

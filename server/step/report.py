@@ -37,7 +37,7 @@ class Energy:
     high_j: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One training step, prefill or decoded token on one GPU.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak
@@ -25,6 +26,7 @@ NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us doe
 SUMMED = ("gap_s", "issue_s", "launches")  # columns of Sums
 COUNTED = ("executed_flops", "memory_bytes", "padding_s", "wave_s", "alignment_s", "distance")
 PER_TIME = ("tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "flops_per_j")  # None where there is no time
+Words = NDArray[np.str_]
 _WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
 
 
@@ -47,21 +49,25 @@ class Steps:
 
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""
-        counted = [(name, self.column(name, count)) for name in COUNTED]
-        counted += [(name, column(getattr(self.sums, name), count)) for name in SUMMED]
-        per_time = [(name, self.column(name, count)) for name in PER_TIME]
-        flops = [(name, column(values, count)) for name, values in self.flops.items()]
-        times, busy, energy = self.intervals(count), self.busy(count), self._energies(count)
-        names = ("refusal", "regime", "wall", "trust", "walls", "losses")
-        for at, row in enumerate(zip(*(self.column(name, count) for name in names), strict=True)):
-            refusal, regime, wall, trust, walls, lost = row
-            yield Step(
-                time=times[at], busy=busy[at], tokens=self.workload.tokens, peak=self.peak, refusal=refusal,
-                flops={name: values[at] for name, values in flops}, wall=_WALLS[wall], walls=tuple(walls),
-                losses=tuple(lost), regime=regime, energy=None if refusal else energy[at], state=self.workload.clock,
-                trust=_TRUSTS[trust], **{name: values[at] for name, values in counted},
-                **{name: None if refusal else values[at] for name, values in per_time},  # type: ignore[arg-type]
-            )  # fmt: skip
+        columns = self._columns(count)
+        return (Step(*row) for row in zip(*(columns[each.name] for each in fields(Step)), strict=True))
+
+    def _columns(self, count: int) -> dict[str, list[Any]]:
+        """The fields of Step."""
+        found = {name: self.column(name, count) for name in (*COUNTED, *PER_TIME, "regime", "refusal")}
+        found |= {name: column(getattr(self.sums, name), count) for name in SUMMED}
+        found |= {name: list(map(tuple, self.column(name, count))) for name in ("walls", "losses")}
+        found |= {"time": self.intervals(count), "busy": self.busy(count), "energy": self._energies(count)}
+        found["wall"] = [_WALLS[code] for code in self.column("wall", count)]
+        found["trust"] = [_TRUSTS[code] for code in self.column("trust", count)]
+        conventions, by_convention = self.flops.keys(), (column(each, count) for each in self.flops.values())
+        found["flops"] = [dict(zip(conventions, each, strict=True)) for each in zip(*by_convention, strict=True)]
+        alike = {"tokens": self.workload.tokens, "peak": self.peak, "state": self.workload.clock}
+        found |= {name: [value] * count for name, value in alike.items()}
+        if any(found["refusal"]):
+            for name in (*PER_TIME, "energy"):
+                found[name] = [None if why else each for each, why in zip(found[name], found["refusal"], strict=True)]
+        return found
 
     def column(self, name: str, count: int) -> list[Any]:
         return column(getattr(self, name), count)
@@ -139,7 +145,7 @@ class Steps:
         return np.asarray(self.walls.argmax(axis=0))
 
     @property
-    def regime(self) -> list[str]:
+    def regime(self) -> Words:
         return regimes(self.walls)
 
     @property
@@ -194,17 +200,18 @@ class Steps:
         return found
 
     @cached_property
-    def refusal(self) -> list[str]:
+    def refusal(self) -> Words:
         """Why a shape has no time: its first operator without one, and the reason; "" where it has a time."""
         refused = self.times.refused.reshape(-1, self.table.shapes)
         found = [""] * self.table.shapes
         for shape in np.flatnonzero(refused.any(axis=0)).tolist():
             found[shape] = self._reason(int(refused[:, shape].argmax()) * self.table.shapes + shape)
-        return found
+        return np.array(found)
 
     def _reason(self, row: int) -> str:
         label = self.table.labels[int(self.table.label[row])]
-        return f"{label.name} of {label.layer}: {self.times.refusals[int(self.times.refusal[row])]}"
+        stack = label.layer.partition(".")[0]  # its layers may be others in another shape
+        return f"{label.name} of {stack}: {self.times.refusals[int(self.times.refusal[row])]}"
 
 
 def _intervals(bounds: Sequence[Floats], count: int) -> list[Interval]:

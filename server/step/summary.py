@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kinds import KINDS, SHOWN, multiplies
@@ -26,11 +27,11 @@ REGIMES = {
 }
 
 
-def regimes(walls: Floats) -> list[str]:
+def regimes(walls: Floats) -> NDArray[np.str_]:
     """What each step is bound by: the largest of compute, bandwidth, overhead and communication; walls: (Wall, shapes)."""
     names = list(dict.fromkeys(REGIMES.values()))
     sums = np.stack([walls[[wall for wall in Wall if REGIMES[wall] == name]].sum(axis=0) for name in names])
-    return [names[at] for at in sums.argmax(axis=0)]
+    return np.asarray(np.array(names)[sums.argmax(axis=0)])
 
 
 class Groups:

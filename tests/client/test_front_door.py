@@ -21,7 +21,7 @@ from tilewise.client import answers
 from tilewise.client.cli import main
 from tilewise.client.client import TilewiseClient
 from tilewise.client.question import number, workload_of
-from tilewise.server.app import start
+from tilewise.server.service.app import start
 from tilewise.v1.workload_pb2 import Workload
 
 ROOT = Path(__file__).resolve().parents[2]

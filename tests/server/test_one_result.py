@@ -1,4 +1,4 @@
-"""Shapes that are asked together are answered as each alone: every field, to the bit."""
+"""Shapes that are asked together are answered as each alone: every field, to the bit, also where their operators are unlike."""
 
 from itertools import product
 from pathlib import Path
@@ -45,7 +45,9 @@ WORKLOADS = [
 ]  # fmt: skip
 SIZES = {
     "intermediate_size": st.integers(1, 512).map(lambda n: 32 * n),
-    "num_hidden_layers": st.integers(2, 40),
+    "num_hidden_layers": st.integers(1, 40),
+    "head_dim": st.sampled_from((64, 100, 128, 256)),
+    "sliding_window": st.sampled_from((0, 64, 512, 4096)),
     "vocab_size": st.integers(8, 4096).map(lambda n: 32 * n + n % 3),
     "num_experts": st.sampled_from((0, 8, 16, 64, 128)),
 }

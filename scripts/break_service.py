@@ -41,6 +41,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.store.store import SHARED, Store
 
+ROOT = Path(__file__).resolve().parent.parent
 SKU = "h100-sxm5-80gb"
 CONNECTIONS = 10_000
 SMALL = ("gemm",)  # families of the calibrations that are published here: small, so that a kill falls anywhere
@@ -48,8 +49,7 @@ SMALL = ("gemm",)  # families of the calibrations that are published here: small
 
 def variant(folder: Path, name: str) -> Calibration:
     """The packaged H100 calibration with few families, under an id of its own."""
-    packaged = Database.packaged()
-    shutil.copytree(packaged.folder / "calibrations" / SKU / str(packaged.active(SKU)), folder / name)
+    shutil.copytree(ROOT / "hwdb" / "calibrations" / SKU / str(Database.packaged().active(SKU)), folder / name)
     card = json.loads((folder / name / "card.json").read_text())
     for family in set(card["families"]) - set(SMALL):
         (folder / name / "measurements" / f"{family}.csv").unlink()

@@ -152,7 +152,7 @@ def small_calibrations(folder: Path, some: random.Random) -> list[Calibration]:
 
 def variant(folder: Path, sku: str, number: int, some: random.Random) -> Calibration:
     packaged, target = Database.packaged(), folder / f"{sku}-{number}"
-    shutil.copytree(packaged.folder / "calibrations" / sku / str(packaged.active(sku)), target)
+    shutil.copytree(ROOT / "hwdb" / "calibrations" / sku / str(packaged.active(sku)), target)
     card: dict[str, Any] = json.loads((target / "card.json").read_text())
     for path in [path for path in target.rglob("*") if path.is_file() and path.stat().st_size > KEPT]:
         path.unlink()

@@ -3,7 +3,10 @@
 
 def __getattr__(name: str) -> str:
     if name == "__version__":
-        from importlib.metadata import version  # a tenth of a start's time, and few need it
+        from importlib.metadata import PackageNotFoundError, version  # a tenth of a start's time, and few need it
 
-        return version("tilewise")
+        try:
+            return version("tilewise")
+        except PackageNotFoundError:  # run from a clone, without an install
+            return "0+tree"
     raise AttributeError(f"module 'tilewise' has no attribute {name!r}")

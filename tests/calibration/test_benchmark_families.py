@@ -135,7 +135,18 @@ def test_a_causal_mask_counts_half_the_pairs_and_a_window_no_more_than_that() ->
 
 def test_the_documented_command_measures_collectives_between_two_processes(tmp_path: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = ["-m", "tilewise", "calibrate", "run", "--sku", "h100-sxm5-80gb", "--device", "cpu", "--only", "collectives"]
+    command = [
+        "-m",
+        "tilewise",
+        "calibrate",
+        "run",
+        "--sku",
+        "h100-sxm5-80gb",
+        "--device",
+        "cpu",
+        "--only",
+        "collectives",
+    ]
     done = subprocess.run(
         [*torchrun, *command, "-o", str(tmp_path)], check=False, capture_output=True, text=True, timeout=300
     )

@@ -7,6 +7,15 @@ def __getattr__(name: str) -> str:
 
         try:
             return version("tilewise")
-        except PackageNotFoundError:  # run from a clone, without an install
-            return "0+tree"
+        except PackageNotFoundError:  # a clone without an install
+            return f"{_written()}+tree"
     raise AttributeError(f"module 'tilewise' has no attribute {name!r}")
+
+
+def _written() -> str:
+    """The version in a clone's pyproject.toml."""
+    import tomllib
+    from pathlib import Path
+
+    text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)["project"]["version"])

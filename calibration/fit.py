@@ -50,6 +50,7 @@ def fit(calibration: Calibration, into: Path, only: Sequence[str] = ()) -> Calib
             )
     if calibration.sku not in Database.packaged().skus():
         return calibration  # a rehearsal on a CPU: there is nothing to model
+    calibration.measured()
     sku = Database.packaged().sku(calibration.sku)
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=into) as name:

@@ -22,6 +22,7 @@ PAUSE_S = 0.2  # doubled after each try
 
 def publish(calibration: Calibration, server: str, *, promote: bool, reason: str = "") -> Iterator[str]:
     """Yields a line for each thing done. Raises NotAvailable where the server's checks forbid what was asked."""
+    calibration.measured()
     remote = Remote(server)
     try:
         name = f"gpus/{calibration.sku}/calibrations/{calibration.id}"

@@ -142,7 +142,10 @@ def _better(one: Entry, other: Entry) -> bool:
 
 def _slower(entry: Entry, other: Entry) -> bool:
     """Whether the whole 90 % interval of the ratio says so; two GPUs have no measurement in common."""
-    return independent(*((each.tokens_per_s_low, each.tokens_per_s, each.tokens_per_s_high) for each in (other, entry)))[2] < 1
+    return (
+        independent(*((each.tokens_per_s_low, each.tokens_per_s, each.tokens_per_s_high) for each in (other, entry)))[2]
+        < 1
+    )
 
 
 def _placed(entry: Entry, place: int) -> Entry:

@@ -113,13 +113,24 @@ class Calibration:
         """The columns that tell a family's points apart."""
         return tuple(self.card["families"][family]["key"])
 
+    def measured(self) -> Path:
+        """The folder of the points. Raises NotFound (NO_MEASUREMENTS) where they were left out, as an installed package does."""
+        folder = self.folder / "measurements"
+        if self.families() and not folder.is_dir():
+            message = (
+                f"calibration {self.id} has no measurements here: an installed package leaves them out; the repository and "
+                f"the source distribution hold them, so name the folder hwdb/calibrations/{self.sku}/{self.id} of one of those"
+            )
+            raise NotFound(message, reason="NO_MEASUREMENTS")
+        return folder
+
     def measurements(self, family: str) -> Measurements:
         """Columns of a family (or "census") by name: numbers as float64 or int64, NaN where empty; words as str arrays.
 
         `kernel` holds names, `held` whether the row's shape must not be fitted. Raises NotFound (NOT_MEASURED).
         """
         if family not in self._measurements:
-            path = self.folder / "measurements" / f"{family}.csv"
+            path = self.measured() / f"{family}.csv"
             if not path.is_file():
                 raise NotFound(f"calibration {self.id} measured no {family}", reason="NOT_MEASURED", family=family)
             columns = read_columns(path)
@@ -132,7 +143,7 @@ class Calibration:
 
     def choices(self) -> Measurements:
         """Answers of the library's heuristic by column (calibration/benchmarks/choices.py); empty where never asked."""
-        return read_arrays(self.folder / "measurements" / "choices.npz")
+        return read_arrays(self.measured() / "choices.npz")
 
     def model(self, family: str) -> dict[str, Any]:
         """What was fitted to a family: arrays of its .npz, entries of its .json; empty where nothing was."""
@@ -152,7 +163,7 @@ class Calibration:
 
     @cached_property
     def _kernel_names(self) -> Column:
-        return np.array(["", *read_columns(self.folder / "measurements" / "kernels.csv")["name"]])
+        return np.array(["", *read_columns(self.measured() / "kernels.csv")["name"]])
 
     def files(self) -> tuple[str, ...]:
         """Paths of all files within the folder, sorted."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, model_argument, option, set_option, write
+from tilewise.client.cli.options import asking, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient

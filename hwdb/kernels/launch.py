@@ -22,7 +22,7 @@ MEASURED = ("launch",)
 SILENT_CALLS = 2
 SILENT = "view"
 # A model's Python around its operators: eager steps of eight transformers models whose GPU waits issue a kernel in 46 us
-# (0.7 to 1.4 times that in nine of ten) where the calls alone take 28 (scripts/measure_transformers.py, one H100, 2026-11-28)
+# (0.7 to 1.4 times that in nine of ten) where the calls alone take 28 (scripts/research/measure_transformers.py, one H100, 2026-11-28)
 FRAMEWORK = (0.7 * 1.65, 1.65, 1.4 * 1.65)
 NODE_GAP_S = [0.0, 0.0, 1e-7]  # see the module; the upper end is what 100 and 1000 nodes differ by
 

@@ -1,7 +1,7 @@
 """Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
 
 time = sibling's fitted time x roofline here / roofline there. How far that goes wrong was measured where both sides are
-known (transfer.toml, made by scripts/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
+known (transfer.toml, made by scripts/research/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
 """
 
 from __future__ import annotations

@@ -42,9 +42,12 @@ if not TYPE_CHECKING:  # or else every name would have this function's type
 
     def __getattr__(name):
         if name == "__version__":
-            from importlib.metadata import version  # a tenth of a start's time, and few need it
+            from importlib.metadata import PackageNotFoundError, version  # a tenth of a start's time, and few need it
 
-            return version("tilewise")
+            try:
+                return version("tilewise")
+            except PackageNotFoundError:  # a clone without an install
+                return f"{_written()}+tree"
         for home, names in _HOMES.items():
             if name in names:
                 from importlib import import_module
@@ -54,3 +57,12 @@ if not TYPE_CHECKING:  # or else every name would have this function's type
 
     def __dir__():
         return [*globals(), *__all__, "__version__"]
+
+
+def _written() -> str:
+    """The version in a clone's pyproject.toml."""
+    import tomllib
+    from pathlib import Path
+
+    text = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text(encoding="utf-8")
+    return str(tomllib.loads(text)["project"]["version"])

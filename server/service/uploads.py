@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewise.hwdb.admission import Finding, check, publishable
+from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.compare import compare
-from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.hwdb.store.announced import Announced
 from tilewise.hwdb.store.store import Entry
@@ -46,15 +47,7 @@ class StoredCalibrations:
         answer = pb.ValidateCalibrationResponse(publishable=publishable(found), findings=map(_finding, found))
         active = self._database.active(sku)
         if active and active != id and answer.publishable:
-            for change in compare(self._database.calibration(sku, active), calibration):
-                if change.points:
-                    answer.changes.add(
-                        family=change.family,
-                        time_ratio=change.ratio,
-                        time_ratio_low=change.low,
-                        time_ratio_high=change.high,
-                        point_count=change.points,
-                    )
+            _compare(answer, self._database.calibration(sku, active), calibration)
         return answer
 
     def PublishCalibration(self, request: pb.PublishCalibrationRequest) -> pb.PublishCalibrationResponse:
@@ -92,6 +85,23 @@ def reason_of(request: pb.PublishCalibrationRequest | pb.RollbackCalibrationRequ
         message = f"the reason has {len(request.reason)} characters; at most {REASON_MAX}"
         raise InvalidInput(message, reason="REASON_TOO_LONG", field="reason")
     return request.reason
+
+
+def _compare(answer: pb.ValidateCalibrationResponse, active: Calibration, new: Calibration) -> None:
+    """Add what changes from the active calibration; a warning where that one was installed without its measurements."""
+    try:
+        changes = [change for change in compare(active, new) if change.points]
+    except NotFound as error:
+        answer.findings.append(_finding(Finding("NOT_COMPARED", error.message, error=False)))
+        return
+    for change in changes:
+        answer.changes.add(
+            family=change.family,
+            time_ratio=change.ratio,
+            time_ratio_low=change.low,
+            time_ratio_high=change.high,
+            point_count=change.points,
+        )
 
 
 def _parts(name: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Advice against what was measured on an H100 (scripts/measure_advice.py), as this version and its calibration predict it now."""
+"""Advice against what was measured on an H100 (scripts/research/measure_advice.py), as this version and its calibration predict it now."""
 
 import csv
 import json
@@ -17,8 +17,8 @@ from tilewise.server.advise.subject import Subject
 from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
-PLAN, TABLES = import_module("plan_advice"), import_module("update_advice")
+sys.path += [str(ROOT / "scripts" / name) for name in ("research", "docs")]
+PLAN, TABLES = import_module("plan_advice"), import_module("advice")
 H100 = Database.packaged().gpu(PLAN.GPU)
 WITHIN = 0.03  # of the measured ratio
 LARGEST_REGRET, LEAST_CORRELATION = 0.03, 0.93

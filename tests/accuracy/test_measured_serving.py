@@ -11,7 +11,7 @@ import pytest
 
 from tilewise.hwdb.errors import TilewiseError
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "research"))
 judge = import_module("judge_serving")
 EVERY = 8  # rows of which one is asked
 

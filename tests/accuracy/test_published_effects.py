@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts"))
+sys.path.append(str(Path(__file__).resolve().parents[2] / "scripts" / "docs"))
 published = import_module("published_effects")
 
 

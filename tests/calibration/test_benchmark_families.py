@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -20,10 +19,10 @@ from tilewise.calibration.benchmarks.grouped_gemm import Shape as Grouped
 from tilewise.calibration.driver import NoDriver
 from tilewise.calibration.protocol import Level, Target, Unmeasurable
 from tilewise.calibration.target import CPU
+from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.table import OPS
 from tilewise.hwdb.times import State
 
-ROOT = Path(__file__).resolve().parents[2]
 TRAFFIC = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
 PREPARED = (*TRAFFIC, "attention", "grouped_gemm", "batched_gemm", "special")
 MEASURED = ("launch", "transfer")
@@ -134,30 +133,24 @@ def test_a_causal_mask_counts_half_the_pairs_and_a_window_no_more_than_that() ->
     assert replace(windowed, window=1024).flops == causal.flops
 
 
-SCRIPT = """
-import scripts.run_from_tree
-from tilewise.calibration.benchmarks import collectives, device
-from tilewise.calibration.driver import NoDriver
-from tilewise.calibration.protocol import Level
-from tilewise.calibration.target import CPU
-cpu = device.Device("cpu", NoDriver(), 2**22)
-for case in collectives.cases(CPU, Level.TINY):
-    cpu.pool.rewind()
-    time_s = collectives.measure(case, cpu)["time_s"]
-    if collectives.dist.get_rank() == 0:
-        print(case.key["op"], case.key["ranks"], time_s > 0)
-cpu.close()
-"""
-
-
-def test_collectives_run_between_two_processes_that_torchrun_started(tmp_path: Path) -> None:
-    script = tmp_path / "rank.py"
-    script.write_text(SCRIPT)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
+def test_the_documented_command_measures_collectives_between_two_processes(tmp_path: Path) -> None:
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [
+        "-m",
+        "tilewise",
+        "calibrate",
+        "run",
+        "--sku",
+        "h100-sxm5-80gb",
+        "--device",
+        "cpu",
+        "--only",
+        "collectives",
+    ]
     done = subprocess.run(
-        command, check=False, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=300
+        [*torchrun, *command, "-o", str(tmp_path)], check=False, capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    found = Counter(done.stdout.split("\n"))
-    for op in module("collectives").OPS:
-        assert found[f"{op} 2 True"] == 3, done.stdout
+    found = Calibration.open(done.stdout.strip()).measurements("collectives")
+    assert Counter(found["op"].tolist()) == dict.fromkeys(module("collectives").OPS, 3)
+    assert set(found["ranks"].tolist()) == {2} and min(found["time_us"]) > 0

@@ -1,14 +1,17 @@
 """The folder of a calibration: what it holds, and that it cannot change unseen."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tilewise.calibration.fit import fit
 from tilewise.calibration.seal import seal
 from tilewise.hwdb.calibration import Calibration, held_out
+from tilewise.hwdb.compare import compare
 from tilewise.hwdb.errors import InvalidInput, NotFound
 
 Make = Callable[..., Calibration]
@@ -99,3 +102,14 @@ def test_runs_of_unlike_stacks_make_no_calibration(make: Make, tmp_path: Path) -
     make("b", stack={"torch": "2.12"})
     with pytest.raises(InvalidInput, match="unlike stack"):
         seal([tmp_path / "a" / "points", tmp_path / "b" / "points"], tmp_path)
+
+
+def test_a_calibration_without_its_measurements_says_where_they_are(make: Make, tmp_path: Path) -> None:
+    calibration = make("a")
+    shutil.rmtree(calibration.folder / "measurements")
+    bare = Calibration.open(calibration.folder)
+    for needs in (bare.choices, lambda: compare(bare, bare), lambda: fit(bare, tmp_path / "new")):
+        with pytest.raises(NotFound, match="the repository and the source distribution hold them") as caught:
+            needs()
+        assert caught.value.reason == "NO_MEASUREMENTS" and "\n" not in caught.value.message
+    assert not (tmp_path / "new").exists()

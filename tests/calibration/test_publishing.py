@@ -1,5 +1,6 @@
 """A calibration goes to a server over gRPC, is checked, and answers."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tilewise.client.client import TilewiseClient
 from tilewise.client.remote import Remote
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound
+from tilewise.server.service import uploads
 from tilewise.server.service.app import start
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1 import calibration_service_pb2_grpc
@@ -57,6 +59,26 @@ def test_a_second_calibration_is_compared_with_the_active_one(make: Make, server
     lines(make("a"), server)
     said = lines(make("b", scale=1.05), server)
     assert any(line.startswith("gemm: 1.05") for line in said)
+
+
+def test_without_its_measurements_nothing_is_sent(make: Make, server: str) -> None:
+    calibration = make("a")
+    shutil.rmtree(calibration.folder / "measurements")
+    before = states(server)
+    with pytest.raises(NotFound, match="name the folder"):
+        lines(Calibration.open(calibration.folder), server)
+    assert states(server) == before
+
+
+def test_against_an_active_one_without_measurements_a_warning_stands_for_the_comparison(make: Make) -> None:
+    active, new = make("a"), make("b", scale=1.05)
+    whole, bare = pb.ValidateCalibrationResponse(), pb.ValidateCalibrationResponse()
+    uploads._compare(whole, active, new)
+    shutil.rmtree(active.folder / "measurements")
+    uploads._compare(bare, Calibration.open(active.folder), new)
+    assert whole.changes and not whole.findings
+    (finding,) = bare.findings
+    assert (finding.code, finding.error, len(bare.changes)) == ("NOT_COMPARED", False, 0)
 
 
 def test_publishing_twice_uploads_once(make: Make, server: str) -> None:

@@ -15,8 +15,7 @@ from tilewise.calibration.target import CPU
 from tilewise.hwdb.calibration import Calibration
 
 pytest.importorskip("torch")
-ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, str(ROOT / "scripts" / "run_from_tree.py"), "calibrate"]
+COMMAND = [sys.executable, "-m", "tilewise", "calibrate"]
 RUN = [*COMMAND, "run", "--sku", "h100-sxm5-80gb", "--device", "cpu", "--budget", "50s", "--only", "gemm,memory"]
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 Serve = Callable[..., str]
 Callers = Callable[..., str]
 PACKAGED = Database.packaged()
-ACTIVE = PACKAGED.folder / "calibrations" / "h100-sxm5-80gb" / str(PACKAGED.active("h100-sxm5-80gb"))
+ACTIVE = ROOT / "hwdb" / "calibrations" / "h100-sxm5-80gb" / str(PACKAGED.active("h100-sxm5-80gb"))
 
 
 class Pem(NamedTuple):

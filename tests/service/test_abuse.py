@@ -12,13 +12,13 @@ from tilewise.client.client import TilewiseClient
 from tilewise.server.service.rpc.methods import methods
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "scripts"))
+sys.path.append(str(ROOT / "scripts" / "stress"))
 Serve = Callable[..., str]
 MESSAGES = 150
 
 
 def test_messages_out_of_the_blue_find_no_bug_in_any_method(serve: Serve, tmp_path: Path) -> None:
-    """A short run of scripts/fuzz_service.py, which sends 100,000 to each method."""
+    """A short run of scripts/stress/fuzz_service.py, which sends 100,000 to each method."""
     address = serve(store=tmp_path / "store")
     results = list(import_module("fuzz_service").run(address, MESSAGES, seed=3))
     assert {method.name for method, *_ in results} == {method.name for method in methods()}

@@ -1,4 +1,4 @@
-"""What changed valid requests (scripts/fuzz_service.py) brought to light, one test a bug."""
+"""What changed valid requests (scripts/stress/fuzz_service.py) brought to light, one test a bug."""
 
 import json
 import math

@@ -1,0 +1,123 @@
+"""The accuracy tables of docs/accuracy.md and of the README: `tilewise validate` over tables that nothing was fitted to."""
+
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tilewise.client.render.text import percent
+from tilewise.client.render.validation import counted
+from tilewise.hwdb.database import Database
+from tilewise.server.validate.outcome import Errors, errors, grouped, picked
+from tilewise.server.validate.validate import Validation, validate
+
+ROOT = Path(__file__).resolve().parents[2]
+RULES = tomllib.loads((ROOT / "scripts" / "docs" / "accuracy.toml").read_text(encoding="utf-8"))
+HEADER = "| | points | mean error | median | p90 | bias | 90 % interval covers | its width |\n|---|--:|--:|--:|--:|--:|--:|--:|"
+
+
+def summary(shared: Path) -> str:
+    """The README's table: the lines marked `readme`, the GPUs side by side."""
+    found = validations(shared)
+    errors = {sku: dict(headlines(tables)) for sku, tables in found.items()}
+    titles = "".join(f" {sku}: points | mean error | 90 % interval covers |" for sku in found)
+    lines = [f"| |{titles}", "|---|" + "--:|" * 3 * len(found)]
+    for rule in RULES["headline"]:
+        if rule.get("readme"):
+            lines.append(f"| {rule['label']} |" + "".join(_short(errors[sku].get(rule["label"])) for sku in found))
+    return "\n".join(lines)
+
+
+def _short(error: Errors | None) -> str:
+    if error is None:
+        return " - | - | - |"
+    covered = "-" if error.covered is None else percent(error.covered)
+    return f" {error.points} | {percent(error.mean)} | {covered} |"
+
+
+@cache
+def validations(shared: Path) -> dict[str, dict[str, Validation]]:
+    """Every table of the rules, by SKU and by its name in them."""
+    return {rule["sku"]: dict(_validated(rule, shared)) for rule in RULES["gpu"]}
+
+
+def _validated(rule: dict[str, Any], shared: Path) -> Iterator[tuple[str, Validation]]:
+    gpu = Database.packaged().gpu(rule["sku"])
+    folder = next(root / rule["folder"] for root in (ROOT, shared) if (root / rule["folder"]).is_dir())
+    texts = {each.stem: each.read_text(encoding="utf-8") for each in (folder / "configs").glob("*.json")}
+    for name, file in rule["tables"].items():
+        yield name, validate((folder / file).read_text(encoding="utf-8"), file, gpu, texts.get)
+
+
+def headlines(found: dict[str, Validation]) -> list[tuple[str, Errors | None]]:
+    """The lines that sum a GPU's tables up."""
+    lines = []
+    for rule in RULES["headline"]:
+        if rule["table"] in found:
+            outcome = found[rule["table"]].outcome
+            quantity = next(each for each in outcome.quantities if each.name == rule["quantity"])
+            lines.append((rule["label"], errors(quantity, picked(outcome, rule.get("rows", {})))))
+    return lines
+
+
+def line(label: str, error: Errors | None) -> str:
+    if error is None:
+        return f"| {label} | 0 | - | - | - | - | - | - |"
+    interval = ["-" if share is None else percent(share) for share in (error.covered, error.width)]
+    figures = [percent(error.mean), percent(error.median), percent(error.p90), f"{100 * error.bias:+.1f} %", *interval]
+    return f"| {label} | {error.points} | {' | '.join(figures)} |"
+
+
+def headline_tables(shared: Path) -> str:
+    """The lines that sum each GPU's tables up, with what its predictions rest on."""
+    found = validations(shared)
+    return "\n\n".join(_headline_table(rule, found[rule["sku"]]) for rule in RULES["gpu"])
+
+
+def _headline_table(rule: dict[str, Any], found: dict[str, Validation]) -> str:
+    calibration = next(iter(found.values())).calibration
+    basis = f"calibration {calibration}" if calibration else "datasheets and published ceilings, no calibration yet"
+    rows = "\n".join(line(label, error) for label, error in headlines(found))
+    return f"{rule['summary'].strip()} Predictions rest on {basis}.\n\n{HEADER}\n{rows}"
+
+
+def groups(shared: Path) -> str:
+    """Every group of every table."""
+    parts = []
+    for sku, tables in validations(shared).items():
+        parts += [f"# {sku}", _held_out(sku), *map(section, tables.values())]
+    return "\n\n".join(part.strip() for part in parts if part)
+
+
+def section(one: Validation) -> str:
+    counts = counted(one.outcome)
+    lines = [
+        f"## {one.sheet.name}: {one.sheet.title}",
+        "",
+        f"{counts['rows']} rows: {counts['judged']} judged, {counts['refused']} refused, {counts['skipped']} skipped.",
+    ]
+    for quantity in one.outcome.quantities:
+        overall = errors(quantity)
+        if overall is None:
+            continue
+        lines += ["", HEADER, line(f"**{quantity.name}**", overall)]
+        for way, some in grouped(one.outcome, quantity).items():
+            lines += [line(f"{way}: {value}", error) for value, error in some.items()]
+    return "\n".join(lines)
+
+
+def _held_out(sku: str) -> str:
+    """The calibration's own held-out points, from its card."""
+    calibration = Database.packaged().gpu(sku).calibration
+    card: dict[str, Any] = getattr(calibration, "card", {})
+    entries = card.get("held_out", [])
+    if not entries:
+        return ""
+    rows = [
+        f"| {each['family']}: {each['group']} | {each['points']} | {percent(each['mean_error'])} | "
+        f"{percent(each['p90_error'])} | {100 * each['bias']:+.1f} % | {percent(each['interval_coverage'])} |"
+        for each in entries
+    ]
+    head = "| | points | mean error | p90 | bias | 90 % interval covers |\n|---|--:|--:|--:|--:|--:|"
+    return "\n".join([RULES["held_out"].strip(), "", head, *rows])

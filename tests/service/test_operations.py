@@ -27,9 +27,9 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import Expired, TooLarge
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import CANDIDATES_MAX, check_candidates
+from tilewise.server.service import logs
 from tilewise.server.service.app import Server
 from tilewise.server.service.rpc.answers import Answer, Answers
-from tilewise.server.service import logs
 from tilewise.server.service.servicers import AdvisorService, HardwareService
 from tilewise.server.service.tracing import spans
 from tilewise.server.service.web import Web

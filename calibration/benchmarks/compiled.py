@@ -26,7 +26,10 @@ __all__ = ["COLUMNS", "NAME", "cases", "prepare"]
 NAME = "compiled"
 EPSILON = 1e-5
 ROWS = (64, 512, 1000, 2048, 4096, 6144, 8192, 16384)
-HIDDEN, MLP, VOCABULARY = (4096, 2560), (14336, 8192), (128256, 50257)
+HEAD, HEADS = 256, 16  # up to this width a norm is over heads, so many times as many rows
+# the widths of real models, narrow ones too: inductor keeps a row of up to 1024 in registers and loops over a longer one
+HIDDEN, MLP, VOCABULARY = (4096, 2560, 1024, 2048, 768, 1600, 5120, 8192), (14336, 8192), (128256, 50257)
+ANY = (4096, 2560, 128, 1024, 2048, 64, 256, 1536, 3072, 5120, 8192)
 TWO, THREE = "full:bf16 full:bf16", "full:bf16 full:bf16 full:bf16"
 
 
@@ -52,6 +55,16 @@ def rms_norm_backward(grad: Tensor, x: Tensor, residual: Tensor, w: Tensor) -> t
 def layer_norm_residual(x: Tensor, residual: Tensor, w: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
     total = x + residual
     return total, F.layer_norm(total, w.shape, w, b)
+
+
+def layer_norm_backward(grad: Tensor, x: Tensor, residual: Tensor, w: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of input (with the residual's added), weight and bias."""
+    y, g = x.float(), grad.float()
+    centred = y - y.mean(-1, keepdim=True)
+    scale = torch.rsqrt(centred.pow(2).mean(-1, keepdim=True) + EPSILON)
+    unit, weighted = centred * scale, g * w.float()
+    inner = weighted - weighted.mean(-1, keepdim=True) - unit * (weighted * unit).mean(-1, keepdim=True)
+    return residual + (scale * inner).to(x.dtype), (g * unit).sum(0).to(x.dtype), g.sum(0).to(x.dtype)
 
 
 def silu_mul(gate: Tensor, up: Tensor) -> Tensor:
@@ -99,14 +112,14 @@ class Chain:
     reads: str
     writes: str
     function: Callable[..., Any]
-    widths: tuple[int, int] = HIDDEN
+    widths: tuple[int, ...] = HIDDEN
     inner: int = 0
 
 
 CHAINS = {
     chain.variant: chain
     for chain in (
-        Chain(op="rmsnorm", variant="rms_norm", reads="full:bf16 col:bf16", writes="full:bf16", function=rms_norm),
+        Chain(op="rmsnorm", variant="rms_norm", reads="full:bf16 col:bf16", writes="full:bf16", function=rms_norm, widths=ANY),
         Chain(op="rmsnorm", variant="rms_norm_residual", reads=f"{TWO} col:bf16", writes=TWO, function=rms_norm_residual),
         Chain(op="gated_activation", variant="silu_mul", reads=TWO, writes="full:bf16", function=silu_mul, widths=MLP),
         Chain(op="rope", variant="rope", reads="full:bf16", writes="full:bf16", function=rope, widths=(4096, 1024), inner=128),
@@ -115,7 +128,7 @@ CHAINS = {
             function=cross_entropy, widths=VOCABULARY,
         ),
         Chain(op="rmsnorm_backward", variant="rms_norm_backward", reads=f"{THREE} col:bf16", writes="full:bf16",
-              function=rms_norm_backward),
+              function=rms_norm_backward, widths=ANY),
         Chain(op="gated_activation_backward", variant="silu_mul_backward", reads=THREE, writes=TWO,
               function=silu_mul_backward, widths=MLP),
         Chain(op="cross_entropy_backward", variant="cross_entropy_backward", reads="full:bf16", writes="full:bf16",
@@ -124,16 +137,22 @@ CHAINS = {
               function=gelu_bias, widths=MLP),
         Chain(op="layernorm", variant="layer_norm_residual", reads=f"{TWO} col:bf16 col:bf16", writes=TWO,
               function=layer_norm_residual),
-        Chain(op="quantize", variant="fp8_rows", reads="full:bf16", writes="full:fp8 row:fp32", function=quantize_rows),
+        Chain(op="layernorm_backward", variant="layer_norm_backward", reads=f"{THREE} col:bf16", writes="full:bf16 col:bf16",
+              function=layer_norm_backward),
+        Chain(op="quantize", variant="fp8_rows", reads="full:bf16", writes="full:fp8 row:fp32", function=quantize_rows, widths=(4096, 2560)),
     )
 }  # fmt: skip
 
 
 @cache
 def compiled(variant: str, device_type: str) -> Callable[..., Any]:
-    """The chain, compiled anew for each width (a few seconds) but not for each number of rows."""
+    """The chain, compiled anew for each width (a few seconds) but not for each number of rows.
+
+    fullgraph: a chain that dynamo gives up on raises; beyond its limit of recompilations it would run uncompiled.
+    """
+    torch._dynamo.config.recompile_limit = 64
     backend = "inductor" if device_type == "cuda" else "eager"
-    return torch.compile(CHAINS[variant].function, backend=backend, dynamic=False)
+    return torch.compile(CHAINS[variant].function, backend=backend, dynamic=False, fullgraph=True)
 
 
 def kernel(chain: Chain) -> Kernel:
@@ -149,13 +168,16 @@ def kernel(chain: Chain) -> Kernel:
 
 
 def cases(target: Target, level: Level) -> list[Case]:
-    """Each chain's first width, then its second: half a budget compiles half as much."""
+    """Each chain's first width, then its others: half a budget compiles half as much."""
     groups = []
     chains = list(CHAINS.values())[: 2 if level is Level.TINY else None]
     for chain in chains:
         rows = (64, 100) if level is Level.TINY else ROWS
         widths = (256,) if level is Level.TINY else chain.widths
-        sizes = [Sizes(r, cols, chain.inner) for cols in widths for r in shuffled(rows, chain.variant)]
+        sizes = [
+            Sizes(r * (HEADS if cols <= HEAD else 1), cols, chain.inner)
+            for cols in widths for r in shuffled(rows, chain.variant)
+        ]  # fmt: skip
         groups.append(
             (1.0, [point(NAME, kernel(chain), s, "reused", target) for s in sizes if s.rows * s.cols < 1.2e9])
         )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
 from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
-from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel, pairs
+from tilewise.server.operators.attention_kernel import Heads, kernel, pairs
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project
+from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, local, same, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
@@ -31,9 +37,11 @@ def attend(
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)
         if plan.decode and not att.cross:
-            _append_cache(e, plan, att, heads)
+            _append_cache(e, plan, att, style, heads)
         if plan.decode and att.latent is not None:
-            absorbed(e, plan, att, att.latent, heads)
+            _expand_latent(e, plan, att.latent, att, heads)
+        if style.broadcasts_kv and same(heads.kv, 1):
+            math_attention(e, plan, heads, causal=att.causal)
         else:
             kernel(e, plan, att, heads)
         copied = joined and not plan.fused
@@ -146,8 +154,12 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     return joins
 
 
-def _append_cache(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
-    """The new key and value join the cache: eager transformers concatenates (and so copies) all of it."""
+def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads) -> None:
+    """The new key and value join the cache. Eager transformers (DynamicCache) concatenates, and so copies, all of it.
+
+    torch.cat takes a slow way, element by element, where the new piece is a slice of a larger product: values out of one
+    matrix for q, k and v, and keys that no rotation has made anew (cache.toml).
+    """
     if plan.workload.cache == "none":
         return
     width = cache_width(att, heads.kv)
@@ -156,7 +168,28 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
         e.memory("kv_append", "copy", heads.tokens, width, size, size)
         return
     half = plan.batch * heads.seq_kv * width * plan.width / 2
-    e.memory("kv_append", "cat", plan.batch * heads.seq_kv, width / 2, half, half, repeat=2)
+    sliced = len(att.projections) == 2 and style.fused_qkv != "index"
+    for strided in (sliced and not some(att.rope_dim), sliced):
+        moved = half * _cache_facts()["strided_cat"]["factor"] if strided else half
+        kernel_name = "cat" if strided else "copy"
+        e.memory("kv_append", kernel_name, plan.batch * heads.seq_kv, width / 2, moved, moved)
+
+
+def _expand_latent(e: Emitter, plan: Plan, latent: Latent, att: Attention, heads: Heads) -> None:
+    """Keys of every head out of the whole latent cache: transformers expands it at every token, and absorbs nothing.
+
+    Its copies write the part without positions and the rotated part, the same for all heads, side by side.
+    """
+    rows = plan.batch * heads.seq_kv * heads.q
+    op = "copy" if plan.fused else "transpose"
+    for cols in (latent.nope_dim, latent.rope_dim):
+        size = rows * cols * plan.width
+        e.memory("expand_keys", op, rows, cols, size, size)
+
+
+@cache
+def _cache_facts() -> dict[str, Any]:
+    return tomllib.loads((files("tilewise.server.operators") / "cache.toml").read_text(encoding="utf-8"))
 
 
 def cache_width(att: Attention, kv_heads: Number) -> Number:
@@ -169,15 +202,16 @@ def cache_width(att: Attention, kv_heads: Number) -> Number:
 def project_latent(
     e: Emitter, plan: Plan, att: Attention, latent: Latent, inputs: tuple[Linear, ...], heads: Heads, style: Variant
 ) -> None:
-    """MLA: down-projections share the input; up-projections follow their norms. Decode absorbs the kv up-projection."""
+    """MLA: down-projections share the input; up-projections follow their norms."""
     first = [p for p in inputs if p.split == Split.NONE or (p.name.startswith("q") and not some(latent.q_rank))]
     project(e, plan, first, heads.tokens, save_input=not plan.selective)
     for n in att.norms:
         norm(e, plan, n, heads.tokens, style)
     for linear in inputs:
-        absorbed_in_decode = plan.decode and linear.name.startswith("kv")
-        if linear not in first and not absorbed_in_decode:
-            project(e, plan, (linear,), heads.tokens, save_input=not plan.selective)
+        cached = plan.decode and linear.name.startswith("kv")  # engines absorb it, torch's code expands the whole cache
+        if linear not in first and not (cached and plan.served):
+            tokens = plan.batch * heads.seq_kv if cached else heads.tokens
+            project(e, plan, (linear,), tokens, save_input=not plan.selective)
     if not plan.fused and not plan.decode:
         cols = heads.q * heads.dim
         size = heads.tokens * cols * plan.width

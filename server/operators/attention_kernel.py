@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
 
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
@@ -58,11 +64,14 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
     """
     span = choose(att.window > 0, att.window, att.chunk)
     windowed = some(span) and some(heads.seq_kv - span + 1)
-    masked = (
-        not (bare or plan.served) and not plan.decode and (windowed or (plan.fused and att.causal and not att.cross))
-    )
+    traced = plan.fused and att.causal and not att.cross
+    masked = not (bare or plan.served) and (traced or (windowed and not plan.decode))
     kv_heads = heads.kv
-    if masked:
+    if masked and plan.decode:  # a static cache: keys and values of its whole length, written out for every head
+        if not same(heads.q, heads.kv):
+            _repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
+            kv_heads = heads.q
+    elif masked:
         _mask(e, plan, heads)
         _mask_reads(e, plan, heads)
         if not same(heads.q, heads.kv):
@@ -194,25 +203,34 @@ def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
     )
 
 
-# The mask is read by every head from L2, at 1.5 times the rate of device memory: a compiled Llama-3.2-1B training step on an
-# H100 (2026-11-28) spent 525 and 1350 us in masked attention forward and backward, 290 and 817 without a mask.
-MASK_SHARE = 0.66
-
-
 def _mask_reads(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """What a mask adds to the attention kernels: one more operand per query-key pair of every head, twice backward."""
+    """What a dense mask adds to the attention kernels, by width of the heads (masks.toml): of the values, which are the narrower ones in latent attention."""
     rows, cols = plan.batch * heads.q * heads.seq_q, heads.seq_kv
-    size = MASK_SHARE * rows * cols * plan.width
-    e.memory("mask_read", "reduce", rows, cols, size, 4 * rows, direction=e.forward, kernels=0)
-    if plan.train and e.keep:
-        e.memory("mask_read", "reduce", rows, cols, 2 * size, 4 * rows, direction="backward", kernels=0)
+    for direction in (e.forward, "backward") if plan.train and e.keep else (e.forward,):
+        size = rows * cols * _mask_bytes(heads.dim_v, "backward" if direction == "backward" else "forward")
+        e.memory("mask_read", "reduce", rows, cols, size, 4 * rows, direction=direction, kernels=0)
+
+
+def _mask_bytes(width: Number, direction: str) -> Number:
+    """Bytes that a mask's cost for each pair of query and key stands for."""
+    facts = _masks()
+    known = [entry["width"] for entry in facts["mask"]]
+    cost = np.array([entry[direction] for entry in facts["mask"]]) * 1e-12 * facts["reference"]["bytes_per_s"]
+    found = cost[np.minimum(np.searchsorted(known, width), len(known) - 1)]
+    return found if isinstance(width, np.ndarray) else float(found)
+
+
+@cache
+def _masks() -> dict[str, Any]:
+    return tomllib.loads((files("tilewise.server.operators") / "masks.toml").read_text(encoding="utf-8"))
 
 
 def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
     rows, cols = heads.kv_tokens * heads.kv, heads.dim
     small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
-    e.memory("repeat_kv", "transpose.repeat_kv", rows, cols, small, large, direction=e.forward, repeat=2)
+    op = "copy" if plan.fused else "transpose.repeat_kv"  # inductor's kernel streams
+    e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=2)
     if plan.train and e.keep:
         e.memory("repeat_kv", "reduce.repeat_kv_backward", rows, cols, large, small, direction="backward", repeat=2)
 

@@ -12,6 +12,7 @@ class Variant:
     norm:       key of sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
+    broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
     rope_fp32:  angles stay in fp32 and lift the products
     repeats_angles:   expands the rotary table in every layer
@@ -23,6 +24,7 @@ class Variant:
 
     norm: str = ""
     fused_qkv: str = "slice"
+    broadcasts_kv: bool = False
     joins_rope: bool = False
     rope_fp32: bool = False
     repeats_angles: bool = False
@@ -55,7 +57,7 @@ VARIANTS: dict[str, Variant] = {
     "gpt_neox": Variant(fused_qkv="chunk"),
     "cohere": Variant(scales_logits=True),
     "cohere2": Variant(scales_logits=True),
-    "falcon": Variant(fused_qkv="index"),
+    "falcon": Variant(fused_qkv="index", broadcasts_kv=True),
     "glm": Variant(repeats_angles=True),
     "glm4": Variant(repeats_angles=True),
     "granite": _GRANITE,

@@ -27,6 +27,7 @@ from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step.memory import MemoryReport, memory
+from tilewise.server.step.padding import padded
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
 from tilewise.server.step.summary import headline, layers, operators
@@ -98,6 +99,8 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     emitted = walk(arch, workload, kernels)
     asked = emitted.table()
     check_alike(asked)
+    if workload.mode != "eager" and workload.engine == "none":
+        asked = padded(gpu, asked)
     table, times, beyond = answered(gpu, asked, workload.clock)
     peak, parameters = gpu.peak(kernels.multiplies(workload.format)), count(arch)
     steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))

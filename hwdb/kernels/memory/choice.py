@@ -55,6 +55,7 @@ class Traits:
     sorted_beyond: Floats
     rows_at_most: Floats
     chunk: Floats
+    looped_beyond: Floats
     one_kernel: NDArray[np.bool_]
     softmax_paths: NDArray[np.bool_]
     warp_walk: NDArray[np.bool_]
@@ -71,7 +72,7 @@ class Traits:
 def traits() -> Traits:
     """The traits of every class."""
     found = [rules()["traits"][name] for name in rules()["class"]]
-    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf, "chunk": 0.0}
+    none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf, "chunk": 0.0, "looped_beyond": 0.0}
     return Traits(*(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__slots__))
 
 

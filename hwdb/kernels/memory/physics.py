@@ -153,6 +153,7 @@ def _paths(
     whole = np.where(traits.rows_in_flight > 0, cols % VECTOR == 0, rows * cols % BLOCK == 0)
     path = whole.astype(np.int64)
     path = np.where(copies & (read >= CAMPING_BYTES) & (read % CAMPING_BYTES == 0), 2, path)
+    path = np.where(traits.looped_beyond > 0, cols > traits.looped_beyond, path)
     path = np.where(traits.softmax_paths, np.searchsorted(SOFTMAX_COLS, cols), path)
     path = np.where(traits.splits, parts > 1, path)
     path = np.where(traits.warp_steps, kept > 1, path)  # one is found, several are sorted as well

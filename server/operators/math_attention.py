@@ -1,0 +1,118 @@
+"""Attention by torch's math path: fp32 products and a softmax over every query-key pair.
+
+sdpa takes it where keys and values have one head and leave it to broadcasting to meet the query heads (transformers' Falcon with
+multi_query): no fused kernel accepts that. Everything is lifted to fp32, whose products run without tensor cores; keys and
+values are written out for every head. The kernels are those of one model's profiles in all phases and modes (2 layers, 32 heads
+of 64, one H100 SXM5 80 GB, torch 2.11.0+cu130, transformers 5.17.0, 2026-11-28).
+"""
+
+from __future__ import annotations
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Kind, Layout
+from tilewise.server.operators.attention_kernel import Heads, pairs
+from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.numbers import Number, same
+from tilewise.server.operators.plan import Plan
+
+WIDE = 4  # bytes of an element in fp32
+
+
+def math_attention(e: Emitter, plan: Plan, heads: Heads, *, causal: bool) -> None:
+    """One attention sub-layer's kernels, between its projections and the output's."""
+    both = plan.batch * heads.q
+    area = both * heads.seq_q * heads.seq_kv
+    share = pairs(heads.seq_q, heads.seq_kv, causal) / (heads.seq_q * heads.seq_kv)
+    _lift(e, plan, heads)
+    _product(e, "scores", heads.seq_q, heads.seq_kv, heads.dim, both, share)
+    _softmax(e, plan, both * heads.seq_q, heads.seq_kv, area)
+    _product(e, "weighted_values", heads.seq_q, heads.dim_v, heads.seq_kv, both, share)
+    out = both * heads.seq_q * heads.dim_v
+    e.memory(
+        "attention_cast",
+        "cast",
+        both * heads.seq_q,
+        heads.dim_v,
+        WIDE * out,
+        plan.width * out,
+        direction=e.forward,
+        wide=True,
+    )
+    if plan.train and e.keep:
+        e.save((2 * WIDE + 1) * area + 2 * WIDE * both * heads.seq_kv * heads.dim)
+        _backward(e, plan, heads, both, area, share)
+
+
+def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
+    """Queries scaled in fp32; keys, transposed, and values in fp32 for every head."""
+    queries, keys = plan.batch * heads.q * heads.seq_q, plan.batch * heads.q * heads.seq_kv
+    size = queries * heads.dim
+    e.memory("lift_q", "cast", queries, heads.dim, plan.width * size, WIDE * size, direction=e.forward)
+    if not plan.fused:
+        e.memory(
+            "lift_q",
+            "pointwise",
+            queries,
+            heads.dim,
+            WIDE * size,
+            WIDE * size,
+            direction=e.forward,
+            repeat=2,
+            wide=True,
+        )
+    read = plan.batch * heads.seq_kv * heads.dim * WIDE
+    written = WIDE * keys * heads.dim * _facts()["transposed_keys"]["factor"]
+    e.memory("lift_k", "transpose", keys, heads.dim, read, written, direction=e.forward)
+    e.memory("lift_v", "transpose", keys, heads.dim_v, read, WIDE * keys * heads.dim_v, direction=e.forward)
+
+
+def _softmax(e: Emitter, plan: Plan, rows: Number, cols: Number, area: Number) -> None:
+    """The mask added, the softmax, and in eager code the search for rows that are masked whole; compiled one kernel."""
+    whole = WIDE * area
+    if not plan.fused:
+        e.memory("mask_add", "pointwise_strided", rows, cols, whole, whole, direction=e.forward, wide=True)
+    e.memory("softmax", "softmax", rows, cols, whole, whole, direction=e.forward, special=area, wide=True)
+    if not plan.fused:
+        e.memory("masked_rows", "pointwise", rows, cols, whole, area, direction=e.forward, wide=True)
+        e.memory("masked_rows", "reduce", rows, cols, area, rows, direction=e.forward)
+        e.memory("masked_rows", "pointwise_strided", rows, cols, whole, whole, direction=e.forward, wide=True)
+        e.memory("weights_cast", "cast", rows, cols, whole, whole / 2, direction=e.forward, wide=True)
+
+
+def _product(
+    e: Emitter, name: str, m: Number, n: Number, k: Number, groups: Number, share: Number, direction: str = "",
+    layout: Layout = Layout.INPUT_GRADIENT,
+) -> None:  # fmt: skip
+    """A batched product in fp32 over whole sequences, of which the model needs a `share`; of one row a stream."""
+    work = 2.0 * m * n * k * groups
+    if same(m, 1):
+        read, written = WIDE * groups * n * k, WIDE * groups * n
+        e.memory(name, "reduce", groups * n, k, read, written, direction=e.forward, flops=work, wide=True)
+        return
+    e.add(
+        name, direction or e.forward, Kind.GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=Precision.FP32,
+        flops=share * work if e.keep else 0, executed_flops=work, output_bytes=WIDE,
+        bytes_read=WIDE * groups * (m * k + n * k), bytes_written=WIDE * groups * m * n,
+    )  # fmt: skip
+
+
+def _backward(e: Emitter, plan: Plan, heads: Heads, both: Number, area: Number, share: Number) -> None:
+    """Gradients of values, weights, keys and queries, through the softmax and the choice of rows that are masked whole."""
+    q, kv, d, dv = heads.seq_q, heads.seq_kv, heads.dim, heads.dim_v
+    _product(e, "weighted_values", kv, dv, q, both, share, "backward")
+    _product(e, "weighted_values", q, kv, dv, both, share, "backward")
+    if not plan.fused:
+        e.memory("masked_rows", "mul", both * q, kv, 2 * WIDE * area, WIDE * area, direction="backward", wide=True)
+    e.memory("softmax", "softmax_backward", both * q, kv, 2 * WIDE * area, WIDE * area, direction="backward", wide=True)
+    _product(e, "scores", d, kv, q, both, share, "backward")
+    _product(e, "scores", q, d, kv, both, share, "backward")
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    return tomllib.loads((files("tilewise.server.operators") / "math_attention.toml").read_text(encoding="utf-8"))

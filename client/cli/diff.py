@@ -64,7 +64,7 @@ def _from_folder(asked: CheckRequest, folder: Path) -> CheckResponse:
     from tilewise.hwdb.calibration import Calibration
     from tilewise.hwdb.database import Database
     from tilewise.hwdb.gpu import Gpu
-    from tilewise.server.gate.check import check
+    from tilewise.server.messages.gate import check_response
 
     found, database = Calibration.open(folder), Database.packaged()
 
@@ -72,4 +72,4 @@ def _from_folder(asked: CheckRequest, folder: Path) -> CheckResponse:
         gpu = database.gpu(name)
         return replace(gpu, calibration=found) if gpu.sku.name == found.sku else gpu
 
-    return check(asked, gpu_of, database.version)
+    return check_response(asked, gpu_of, database.version)

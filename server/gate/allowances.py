@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
+from typing import TypeVar
 
 from tilewise.server.gate.findings import rated
 from tilewise.server.gate.patterns import matches
+from tilewise.server.gate.places import Place
 from tilewise.server.gate.policy import Allowance, Policy
-from tilewise.v1.check_pb2 import VERDICT_UNCERTAIN, Comparison, Finding
+from tilewise.server.gate.results import Comparison, Finding
 
-BUDGETS = {"max_regression": "TW101", "limit": "TW102"}  # the code under which a broken limit is allowed
+BUDGETS = ("TW101", "TW102")  # the codes under which a broken limit is allowed
 UNCERTAIN = "TW103"
+Found = TypeVar("Found", Comparison, Finding)
 
 
-def silence(policy: Policy, today: date, findings: Sequence[Finding], comparisons: Sequence[Comparison]) -> None:
-    """Write into what an allowance covers its reason."""
-    for allowance in policy.allowances:
-        if expired(allowance, today):
-            continue
-        for finding in findings:
-            if _silences(allowance.code, finding.code) and _covers(allowance, finding.path, policy):
-                finding.suppressed_by = allowance.reason
-        for comparison in comparisons:
-            unsure = comparison.verdict == VERDICT_UNCERTAIN
-            code = UNCERTAIN if unsure else BUDGETS[comparison.limit.partition(" ")[0]]
-            if _silences(allowance.code, code) and _covers(allowance, comparison.path, policy):
-                comparison.suppressed_by = allowance.reason
+def silenced(policy: Policy, today: date, found: Sequence[Found]) -> list[Found]:
+    """The same, with its reason what an allowance covers; where several do, the last one's."""
+    known = [allowance for allowance in policy.allowances if not expired(allowance, today)]
+    reasons = [[one.reason for one in known if _silences(one, each, policy)] for each in found]
+    return [replace(each, suppressed_by=why[-1]) if why else each for each, why in zip(found, reasons, strict=True)]
 
 
 def stale(policy: Policy, today: date, findings: Sequence[Finding], checked: Sequence[str]) -> list[Finding]:
     """Allowances that have expired, and those that silence nothing in any configuration that was checked."""
     found = []
     for allowance in policy.allowances:
-        covered = [path for path in checked if _covers(allowance, path, policy)]
-        used = any(_silences(allowance.code, f.code) and _covers(allowance, f.path, policy) for f in findings)
+        covered = any(_covers(allowance, path, policy) for path in checked)
         if expired(allowance, today):
             message = f"the allowance of {allowance.code} for {allowance.config} ended on {allowance.until}"
             found.append(_about(policy, allowance, "TW202", message))
-        elif covered and not used:
+        elif covered and not any(_silences(allowance, finding, policy) for finding in findings):
             message = f"the allowance of {allowance.code} for {allowance.config} silences nothing: {allowance.reason}"
             found.append(_about(policy, allowance, "TW201", message))
     return [finding for finding in found if finding.severity]
 
 
-def _silences(allowed: str, code: str) -> bool:
-    """Whether an allowance of one code covers another: who allows a broken budget allows one that may be broken."""
-    return allowed == code or (code == UNCERTAIN and allowed in BUDGETS.values())
+def _silences(allowance: Allowance, found: Comparison | Finding, policy: Policy) -> bool:
+    """Whether an allowance covers something: who allows a broken budget allows one that may be broken."""
+    meant = allowance.code == found.code or (found.code == UNCERTAIN and allowance.code in BUDGETS)
+    return meant and _covers(allowance, found.path, policy)
 
 
 def expired(allowance: Allowance, today: date) -> bool:
@@ -58,6 +54,5 @@ def _covers(allowance: Allowance, path: str, policy: Policy) -> bool:
 
 
 def _about(policy: Policy, allowance: Allowance, code: str, message: str) -> Finding:
-    return Finding(
-        code=code, path=policy.path, line=allowance.line, column=1, message=message, severity=rated(code, policy)
-    )
+    place = Place(allowance.line, 1)
+    return Finding(code=code, path=policy.path, place=place, message=message, severity=rated(code, policy))

@@ -9,11 +9,9 @@ from typing import Any
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.architecture import sizes
-from tilewise.server.gate.outcome import Outcome, Side, saved
+from tilewise.server.gate.outcome import Outcome, Side
 from tilewise.server.gate.places import Place, key_of, place_of
-from tilewise.server.messages.question import workload_of
 from tilewise.server.workload import Workload
-from tilewise.v1.check_pb2 import CheckItem
 
 
 @dataclass(frozen=True)
@@ -24,12 +22,6 @@ class Change:
     head: Side
     base: Side | None
     predictions: dict[tuple[str, Workload], Outcome]
-
-    @classmethod
-    def of(cls, item: CheckItem) -> Change:
-        base = Side(item.base, item.path) if item.HasField("base") else None
-        saved_ones = {(each.gpu, workload_of(each.workload)): saved(each) for each in item.base_predictions}
-        return cls(item.path, Side(item.head, item.path), base, saved_ones)
 
     @cached_property
     def same_shape(self) -> bool:

@@ -1,4 +1,4 @@
-"""A request of the gate -> its verdict. The same request and hardware database give the same bytes."""
+"""A question to the gate -> its verdict. The same question and hardware database give the same answer."""
 
 from __future__ import annotations
 
@@ -9,71 +9,67 @@ from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseE
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.deadline import check_alive
 from tilewise.server.gate import policy as policies
-from tilewise.server.gate.allowances import silence, stale
+from tilewise.server.gate.allowances import silenced, stale
 from tilewise.server.gate.change import Change
 from tilewise.server.gate.compare import compare
 from tilewise.server.gate.cure import Cures
 from tilewise.server.gate.findings import Asked, Inspector
 from tilewise.server.gate.patterns import matches
-from tilewise.server.gate.policy import Budget, Policy
-from tilewise.v1.check_pb2 import (
-    SEVERITY_ERROR,
-    VERDICT_FAIL,
-    VERDICT_PASS,
-    CheckRequest,
-    CheckResponse,
-    Comparison,
-    Finding,
-    Verdict,
-)
+from tilewise.server.gate.policy import Budget, Policy, Severity
+from tilewise.server.gate.results import Answer, Comparison, Finding, Question, Verdict
 
 MOST_ITEMS = 10_000
 DATASHEET = "datasheet"  # in place of a calibration's id: none answers
 GpuOf = Callable[[str], Gpu]
 
 
-def check(request: CheckRequest, gpu_of: GpuOf, version: str) -> CheckResponse:
+def check(question: Question, gpu_of: GpuOf) -> Answer:
     """Judge every configuration whose shape, or whose workload, changed.
 
-    gpu_of: the GPU of a name, with the calibration that answers; version: of the database
+    gpu_of: the GPU of a name, with the calibration that answers
     Raises InvalidInput (BAD_POLICY, BAD_DAY, FIELD_REQUIRED), NotFound (UNKNOWN_GPU, CALIBRATION_NOT_FOUND), NotAvailable (HWDB_TOO_OLD) and
     TooLarge. A configuration that cannot be judged is a comparison with an error, not an exception.
     """
-    policy, today = policies.read(request.policy_toml, request.policy_path or "tilewise.toml"), _day(request.date)
-    if not request.items:
-        raise InvalidInput("items is empty: a check needs configurations", reason="FIELD_REQUIRED", field="items")
-    if len(request.items) > MOST_ITEMS:
-        message = f"{len(request.items)} configurations in a check; at most {MOST_ITEMS}"
-        raise TooLarge(message, reason="BATCH_TOO_LARGE", field="items")
-    asked = _asked(policy, _before(request, policy), gpu_of)
-    _answered_by(asked, request.calibration, policy.since)
+    policy, today = policies.read(question.policy, question.policy_path), _day(question.day)
+    _not_too_many(question.count)
+    asked = _asked(policy, _before(question, policy), gpu_of)
+    _answered_by(asked, question.calibration, policy.since)
     inspector = Inspector(policy, Cures())
-    calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
-    answer = CheckResponse(database_version=version, calibrations=calibrations)
-    checked = []
-    for item in sorted(request.items, key=lambda item: item.path):
+    comparisons: list[Comparison] = []
+    findings: list[Finding] = []
+    unchanged, checked = [], []
+    for change in question.changes:
         check_alive()
-        change = Change.of(item)
         if change.same_shape and all(each.workload == each.before for each in asked):
-            answer.unchanged_paths.append(item.path)
+            unchanged.append(change.path)
             continue
-        checked.append(item.path)
-        comparisons = list(_comparisons(change, policy, asked))
-        answer.comparisons.extend(comparisons)
-        answer.findings.extend(inspector.inspect(change, asked, comparisons))
-    silence(policy, today, answer.findings, answer.comparisons)
-    answer.findings.extend(stale(policy, today, answer.findings, checked))
-    answer.findings.sort(key=lambda finding: (bool(finding.suppressed_by), -finding.severity))
-    answer.verdict = _verdict(answer.comparisons, answer.findings)
-    return answer
+        checked.append(change.path)
+        compared = list(_comparisons(change, policy, asked))
+        comparisons += silenced(policy, today, compared)
+        findings += silenced(policy, today, inspector.inspect(change, asked, compared))
+    findings += stale(policy, today, findings, checked)
+    findings.sort(key=lambda finding: (bool(finding.suppressed_by), -finding.severity))
+    calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
+    return Answer(
+        verdict=_verdict(comparisons, findings), comparisons=comparisons, findings=findings, unchanged=unchanged,
+        calibrations=calibrations,
+    )  # fmt: skip
 
 
-def _before(request: CheckRequest, policy: Policy) -> Policy:
+def _not_too_many(count: int) -> None:
+    if not count:
+        raise InvalidInput("items is empty: a check needs configurations", reason="FIELD_REQUIRED", field="items")
+    if count > MOST_ITEMS:
+        message = f"{count} configurations in a check; at most {MOST_ITEMS}"
+        raise TooLarge(message, reason="BATCH_TOO_LARGE", field="items")
+
+
+def _before(question: Question, policy: Policy) -> Policy:
     """The policy before the change; one that could not be read then is as it is now."""
-    if not request.HasField("base_policy_toml"):
+    if question.policy_before is None:
         return policy
     try:
-        return policies.read(request.base_policy_toml, policy.path)
+        return policies.read(question.policy_before, policy.path)
     except TilewiseError:
         return policy
 
@@ -127,13 +123,13 @@ def _comparison(change: Change, budget: Budget, asked: Asked) -> Comparison:
 
 def _verdict(comparisons: Sequence[Comparison], findings: Sequence[Finding]) -> Verdict:
     """The worst of what the policy minds; what an allowance covers does not count."""
-    worst: Verdict = VERDICT_PASS
-    for each in comparisons:
-        if each.severity == SEVERITY_ERROR and not each.suppressed_by:
-            worst = max(worst, each.verdict)
-    if any(each.severity == SEVERITY_ERROR and not each.suppressed_by and each.code != "TW104" for each in findings):
-        worst = max(worst, VERDICT_FAIL)
-    return worst
+    broken = any(_minded(each.severity, each) and each.code != "TW104" for each in findings)
+    minded = [each.verdict for each in comparisons if _minded(each.budget.severity, each)]
+    return max([Verdict.PASS, *minded, *[Verdict.FAIL] * broken])
+
+
+def _minded(severity: Severity, each: Comparison | Finding) -> bool:
+    return severity == Severity.ERROR and not each.suppressed_by
 
 
 def _day(text: str) -> date:

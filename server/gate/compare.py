@@ -8,25 +8,17 @@ the value itself, whose interval is the prediction's own. Bytes and counts are e
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
 from tilewise.hwdb.errors import NotAvailable, OutOfRange, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.gate.metrics import METRICS, Metric
 from tilewise.server.gate.outcome import Outcome
-from tilewise.server.gate.policy import SEVERITIES, Budget
-from tilewise.server.messages.enums import TRUSTS, WALLS
-from tilewise.server.messages.status import to_status
+from tilewise.server.gate.policy import Budget
+from tilewise.server.gate.results import Comparison, LayerChange, Verdict
 from tilewise.server.step.intervals import Bounds
 from tilewise.server.step.ratio import ratio_between
-from tilewise.v1.check_pb2 import (
-    VERDICT_ERROR,
-    VERDICT_FAIL,
-    VERDICT_PASS,
-    VERDICT_UNCERTAIN,
-    Comparison,
-    LayerChange,
-    Verdict,
-)
 
 MOST_LAYERS = 8
 LEAST = 1e-3  # of the step's time: layers that changed less are left out
@@ -37,41 +29,37 @@ def compare(
     path: str, workload: str, budget: Budget, gpu: Gpu, base: Outcome | None, head: Outcome | TilewiseError
 ) -> Comparison:
     """The comparison, with its verdict; base None: there is nothing before."""
-    found = Comparison(
-        path=path, gpu=gpu.sku.name, workload=workload, metric=budget.metric, limit=budget.text, message=budget.message,
-        policy_line=budget.line, severity=SEVERITIES.index(budget.severity) + 1,  # type: ignore[arg-type]
-    )  # fmt: skip
+    found = Comparison(path=path, gpu=gpu.sku.name, workload=workload, budget=budget)
     if isinstance(head, TilewiseError):
-        return _not_evaluated(found, head)
+        return replace(found, error=head)
     if budget.metric not in head.values:
-        return _not_evaluated(found, OutOfRange(head.refusal, reason="OUT_OF_RANGE"))
-    metric = METRICS[budget.metric]
+        return replace(found, error=OutOfRange(head.refusal, reason="OUT_OF_RANGE"))
     if base is not None and budget.metric not in base.values:
         base = None
-    found.head = head.values[budget.metric]
     trust = head.trust if base is None else min(head.trust, base.trust)
-    found.trust = TRUSTS[int(trust)]
-    verdicts = [VERDICT_PASS]
+    found = replace(found, head=head.values[budget.metric], trust=trust)
     if base is not None:
-        found.base = base.values[budget.metric]
-        if metric.timed:
-            found.layers.extend(changes(base, head))
-        if bounds := _ratio(metric, found.base, found.head, gpu, base, head):
-            found.ratio_low, found.ratio, found.ratio_high = bounds
-            if budget.max_regression is not None:
-                verdicts.append(_verdict(metric, bounds, 1.0, budget.max_regression))
+        found = _against(found, gpu, base, head)
+    if METRICS[budget.metric].timed and trust < budget.min_trust:
+        return replace(found, error=_too_little_trust(trust.name.lower(), budget))
+    return replace(found, verdict=max(_verdicts(found, head)))
+
+
+def _against(found: Comparison, gpu: Gpu, base: Outcome, head: Outcome) -> Comparison:
+    """With what was before."""
+    metric, before, after = METRICS[found.budget.metric], *(side.values[found.budget.metric] for side in (base, head))
+    layers = changes(base, head) if metric.timed else ()
+    return replace(found, base=before, layers=layers, ratio=_ratio(metric, before, after, gpu, base, head))
+
+
+def _verdicts(found: Comparison, head: Outcome) -> Iterator[Verdict]:
+    """Of every limit that can be judged."""
+    budget, metric = found.budget, METRICS[found.budget.metric]
+    yield Verdict.PASS
+    if found.ratio is not None and budget.max_regression is not None:
+        yield _verdict(metric, found.ratio, 1.0, budget.max_regression)
     if budget.limit is not None:
-        verdicts.append(_verdict(metric, _bounds(metric, found.head, head), budget.limit, 0.0))
-    found.verdict = max(verdicts)
-    if metric.timed and trust < budget.min_trust:
-        return _not_evaluated(found, _too_little_trust(trust.name.lower(), budget))
-    return found
-
-
-def _not_evaluated(found: Comparison, error: TilewiseError) -> Comparison:
-    found.error.CopyFrom(to_status(error))
-    found.verdict = VERDICT_ERROR
-    return found
+        yield _verdict(metric, _bounds(metric, head.values[budget.metric], head), budget.limit, 0.0)
 
 
 def _too_little_trust(trust: str, budget: Budget) -> NotAvailable:
@@ -87,8 +75,8 @@ def _verdict(metric: Metric, bounds: Bounds, limit: float, slack: float) -> Verd
     low, value, _ = bounds if metric.less else [1 / bound if bound else math.inf for bound in reversed(bounds)]
     allowed = (limit if metric.less else 1 / limit) * (1 + slack) * (1 + ROUNDING)
     if value <= allowed:
-        return VERDICT_PASS
-    return VERDICT_FAIL if low > allowed else VERDICT_UNCERTAIN
+        return Verdict.PASS
+    return Verdict.FAIL if low > allowed else Verdict.UNCERTAIN
 
 
 def _ratio(metric: Metric, before: float, after: float, gpu: Gpu, base: Outcome, head: Outcome) -> Bounds | None:
@@ -123,5 +111,5 @@ def changes(base: Outcome, head: Outcome) -> list[LayerChange]:
         before, was = base.layers.get(name, (0.0, None))
         after, wall = head.layers.get(name, (0.0, was))
         if wall is not None and abs(after - before) > LEAST * whole:
-            found.append(LayerChange(name=name, base_s=before, head_s=after, wall=WALLS[int(wall)]))
+            found.append(LayerChange(name, before, after, wall))
     return sorted(found, key=lambda change: -abs(change.head_s - change.base_s))[:MOST_LAYERS]

@@ -5,28 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from google.rpc.code_pb2 import INVALID_ARGUMENT
-
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server.advise.subject import FIELDS
 from tilewise.server.gate.change import Change
 from tilewise.server.gate.cure import Cures
 from tilewise.server.gate.outcome import Outcome
-from tilewise.server.gate.policy import Policy
+from tilewise.server.gate.policy import Policy, Severity
+from tilewise.server.gate.results import Comparison, Finding, Verdict
 from tilewise.server.gate.rules import rules
-from tilewise.server.gate.words import told
-from tilewise.server.messages.words import number
+from tilewise.server.gate.words import moved, told
 from tilewise.server.workload import Workload
-from tilewise.v1.check_pb2 import (
-    SEVERITY_INFO,
-    VERDICT_ERROR,
-    VERDICT_PASS,
-    VERDICT_UNCERTAIN,
-    Comparison,
-    Finding,
-    Severity,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +59,23 @@ class Inspector:
         """One finding for every budget that is broken, cannot be told, or was not evaluated."""
         yield from self._not_evaluated(change, comparisons)
         for each in comparisons:
-            if each.verdict in (VERDICT_PASS, VERDICT_ERROR):
+            if each.verdict in (Verdict.PASS, Verdict.ERROR):
                 continue
             size, fix = self._cure(change, asked[each.gpu, each.workload], tuple(change.changed_sizes))
-            code = "TW101" if each.limit.startswith("max_regression") else "TW102"
-            severity: Severity | None = each.severity
-            if each.verdict == VERDICT_UNCERTAIN:
-                code, severity = "TW103", None
-            yield self._finding(code, change, told(each), size, fix, severity)
+            severity = None if each.verdict == Verdict.UNCERTAIN else each.budget.severity
+            yield self._finding(each.code, change, _told(each), size, fix, severity)
 
     def _not_evaluated(self, change: Change, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
         """One finding for every reason, at the severity of the strictest budget that it leaves without a number."""
         worst: dict[tuple[str, str, str], Severity] = {}
         for each in comparisons:
-            if each.verdict == VERDICT_ERROR:
-                config_at_fault = each.error.code == INVALID_ARGUMENT
-                key = (each.error.message, *(("", "") if config_at_fault else (each.workload, each.gpu)))
-                worst[key] = max(each.severity, worst.get(key, each.severity))
+            if each.error is not None:
+                where = ("", "") if isinstance(each.error, InvalidInput) else (each.workload, each.gpu)
+                key = (each.error.message, *where)
+                worst[key] = max(each.budget.severity, worst.get(key, Severity.OFF))
         for (message, workload, gpu), severity in worst.items():
-            where = f"{workload} on {gpu}: " if gpu else ""
-            yield self._finding("TW104", change, where + message, severity=severity)
+            asked = f"{workload} on {gpu}: " if gpu else ""
+            yield self._finding("TW104", change, asked + message, severity=severity)
 
     def _base(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
         befores = [each.outcomes(change)[0] for each in asked]
@@ -110,7 +96,7 @@ class Inspector:
             message = f"{rule.field} {size} is no multiple of {rule.multiple}{on_each}"
             _, fix = self._cure(change, widest, (rule.field,))
             old_or_free = not fix or not change.touches(rule.field)
-            severity = SEVERITY_INFO if old_or_free and rule.code not in self.policy.severities else None
+            severity = Severity.INFO if old_or_free and rule.code not in self.policy.severities else None
             yield self._finding(rule.code, change, message, rule.field, fix, severity)
 
     def _steps(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
@@ -145,11 +131,14 @@ class Inspector:
     ) -> Finding:
         """A finding at the key that states `field`, or else at the first key that changed; severity None: the rule's own."""
         key, place = change.place(field, rules()[code].follows)
-        found = Finding(code=code, path=change.path, field=key, message=message, fix=fix)
-        found.severity = rated(code, self.policy) if severity is None else severity
-        if place is not None:
-            found.line, found.column = place
-        return found
+        severity = rated(code, self.policy) if severity is None else severity
+        return Finding(code=code, severity=severity, path=change.path, message=message, place=place, field=key, fix=fix)
+
+
+def _told(each: Comparison) -> str:
+    assert each.head is not None
+    how = moved(each.budget.metric, each.head, each.base, each.ratio)
+    return told(each.budget.metric, each.workload, each.gpu, how, each.budget.text)
 
 
 def _missing(before: Outcome | TilewiseError | None) -> str:
@@ -160,7 +149,5 @@ def _missing(before: Outcome | TilewiseError | None) -> str:
 
 
 def rated(code: str, policy: Policy) -> Severity:
-    """The severity of a rule under a policy; unspecified where it is off."""
-    word = policy.severities.get(code, rules()[code].severity)
-    found: Severity = number(Severity.DESCRIPTOR, "" if word == "off" else word)
-    return found
+    """The severity of a rule under a policy."""
+    return Severity[policy.severities.get(code, rules()[code].severity).upper()]

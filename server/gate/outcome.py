@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf, isclose
 
-from tilewise.hwdb.errors import InvalidInput, TilewiseError
+from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
-from tilewise.server.messages.enums import TRUSTS, WALLS
-from tilewise.server.messages.question import workload_of
-from tilewise.server.messages.rows import from_columns
 from tilewise.server.step.predict import predict
 from tilewise.server.step.ratio import Timed
-from tilewise.server.step.report import Interval, Report
+from tilewise.server.step.report import Report
 from tilewise.server.workload import Workload
-from tilewise.v1.check_pb2 import SavedPrediction
-
-ROUNDING = 1e-6  # of sums in another order
-_TRUST = {number: Trust(code) for code, number in TRUSTS.items()}
-_WALL = {number: Wall(code) for code, number in WALLS.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,41 +73,3 @@ def predicted(report: Report) -> Outcome:
         values=values, timed=Timed.of(report) if step.time else None, trust=step.trust, layers=layers, fits=report.fits,
         refusal=step.refusal,
     )  # fmt: skip
-
-
-def _check(message: SavedPrediction) -> None:
-    """Raises InvalidInput (OLD_BASELINE) for what no prediction says."""
-    time = message.step.prediction
-    if not 0 < time.time_low_s <= time.time_s <= time.time_high_s < inf:
-        text = (
-            f"a saved prediction says {time.time_s} s within {time.time_low_s} to {time.time_high_s} s: no time is so"
-        )
-        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions")
-    if time.trust not in _TRUST or any(layer.prediction.wall not in _WALL for layer in message.layers):
-        text = "a saved prediction lacks its trust, or a layer its wall"
-        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions")
-
-
-def saved(message: SavedPrediction) -> Outcome:
-    """What an earlier prediction said. Raises InvalidInput (OLD_BASELINE)."""
-    step, time = message.step, message.step.prediction
-    _check(message)
-    values = {
-        "time_s": time.time_s,
-        "tokens_per_s": step.tokens_per_s,
-        "mfu": step.mfu,
-        "memory_bytes": float(message.memory_bytes),
-        "parameter_count": float(message.parameter_count),
-        "tile_waste": (step.padding_s + step.wave_s + step.alignment_s) / time.time_s,
-    }
-    layers = {
-        layer.name: (sum(wall.time_s for wall in layer.walls), _WALL[layer.prediction.wall]) for layer in message.layers
-    }
-    table, times = from_columns(message.rows)
-    if not isclose(float(table.count @ times.time_s), step.busy_s, rel_tol=ROUNDING):
-        text = "the operators of a saved prediction do not add up to its step"
-        raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions.rows")
-    interval = Interval(time.time_s, time.time_low_s, time.time_high_s)
-    mode = workload_of(message.workload).mode
-    timed = Timed(calibration=time.calibration, mode=mode, time=interval, table=table, times=times)
-    return Outcome(values=values, timed=timed, trust=_TRUST[time.trust], layers=layers)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import date
 from difflib import get_close_matches
+from enum import IntEnum
 from itertools import chain, repeat
 from typing import Any
 
@@ -19,7 +20,18 @@ from tilewise.server.gate.units import quantity
 from tilewise.server.workload import Workload
 
 LARGEST_BYTES = 1 << 20
-SEVERITIES = ("info", "warning", "error")
+
+
+class Severity(IntEnum):
+    """How much something matters; OFF: it is not told."""
+
+    OFF = 0
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+
+
+SEVERITIES = tuple(severity.name.lower() for severity in Severity)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +48,7 @@ class Budget:
     max_regression: float | None
     limit: float | None
     min_trust: Trust
-    severity: str
+    severity: Severity
     message: str
     text: str
     line: int
@@ -168,7 +180,7 @@ class _Reader:
             "gpus": self._some(table, "gpus", gpus, line),
             "workloads": self._some(table, "workloads", workloads, line),
             "min_trust": Trust(trusts.index(self._word(table, "min_trust", line, trusts, trusts[0]))),
-            "severity": self._word(table, "severity", line, SEVERITIES, "error"),
+            "severity": Severity[self._word(table, "severity", line, SEVERITIES[1:], "error").upper()],
             "message": self._word(table, "message", line, default=""),
         }
         limits = {"max_regression": "share", "limit": METRICS[metric].unit}
@@ -224,7 +236,7 @@ class _Reader:
             raise self._bad('check.rules must be a table, as rules = { TW010 = "off" }', "rules")
         for code, severity in table.items():
             self._chosen(code, tuple(rules()), "rule", self._line("rules"))
-            self._chosen(str(severity), ("off", *SEVERITIES), f"severity of {code}", self._line("rules"))
+            self._chosen(str(severity), SEVERITIES, f"severity of {code}", self._line("rules"))
         return {code: str(severity) for code, severity in table.items()}
 
     def _since(self, wanted: object) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewise.server.gate.metrics import METRICS
-from tilewise.v1.check_pb2 import Comparison
+from tilewise.server.step.intervals import Bounds
 
 _SCALES: dict[str, tuple[tuple[float, str], ...]] = {
     "s": ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")),
@@ -33,23 +33,22 @@ def change(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %".replace("-0.0 %", "0.0 %").replace("+0.0 %", "0.0 %")
 
 
-def band(each: Comparison) -> str:
-    """The interval of a comparison's ratio, "+4.9 to +9.1 %"; "" where the metric is exact or the file is new."""
-    if not each.HasField("ratio") or each.ratio_low == each.ratio_high:
+def band(ratio: Bounds | None) -> str:
+    """The interval of a (low, ratio, high), "+4.9 to +9.1 %"; "" where the metric is exact or the file is new."""
+    if ratio is None or ratio[0] == ratio[2]:
         return ""
-    return f"{change(each.ratio_low).removesuffix(' %')} to {change(each.ratio_high)}"
+    return f"{change(ratio[0]).removesuffix(' %')} to {change(ratio[2])}"
 
 
-def moved(each: Comparison) -> str:
+def moved(metric: str, head: float, base: float | None, ratio: Bounds | None) -> str:
     """ "301 ms -> 322 ms, +7.0 % (+4.9 to +9.1 %)"; of a new file the value alone."""
-    head = value(each.metric, each.head)
-    if not each.HasField("base"):
-        return head
-    around = f" ({band(each)})" if band(each) else ""
-    by = f", {change(each.ratio)}{around}" if each.HasField("ratio") else ""
-    return f"{value(each.metric, each.base)} -> {head}{by}"
+    if base is None:
+        return value(metric, head)
+    around = f" ({band(ratio)})" if band(ratio) else ""
+    by = f", {change(ratio[1])}{around}" if ratio is not None else ""
+    return f"{value(metric, base)} -> {value(metric, head)}{by}"
 
 
-def told(each: Comparison) -> str:
+def told(metric: str, workload: str, gpu: str, moved: str, limit: str) -> str:
     """A comparison that does not hold for sure, in one sentence."""
-    return f"{each.metric} of {each.workload} on {each.gpu}: {moved(each)}; the budget says {each.limit}"
+    return f"{metric} of {workload} on {gpu}: {moved}; the budget says {limit}"

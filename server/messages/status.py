@@ -66,7 +66,7 @@ def shortened(text: str) -> str:
 
 def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:
     message = Any()
-    message.Pack(detail)
+    message.Pack(detail, deterministic=True)  # a map has no order of its own
     return message
 
 

@@ -119,11 +119,10 @@ class AdvisorService:
         return recommend_responses(request, self._database)
 
     def Check(self, request: CheckRequest) -> CheckResponse:
-        from tilewise.server.gate.check import check
+        from tilewise.server.messages.gate import check_response
 
-        return check(
-            request, partial(gpu_with, self._database, calibration=request.calibration), self._database.version
-        )
+        gpu_of = partial(gpu_with, self._database, calibration=request.calibration)
+        return check_response(request, gpu_of, self._database.version)
 
 
 class CalibrationService:

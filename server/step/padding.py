@@ -15,6 +15,7 @@ models with odd sizes (H100, 2026-11-28).
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ def _padded(table: OperatorTable) -> Padded:
     return Padded(changed, wide)
 
 
-def _up(size: Floats | Ints, unit: Ints) -> Floats | Ints:
+def _up(size: NDArray[Any], unit: Ints) -> NDArray[Any]:
     """To the next whole vector; a size of 1 stays, as it can be squeezed away."""
     return np.where(size > 1, -(-size // unit) * unit, size).astype(size.dtype)
 

@@ -14,6 +14,11 @@ ALLOWED = {
     "client": {"client", "server", "hwdb", "v1", "calibration"},
     "calibration": {"calibration", "hwdb"},
 }
+KNOW_V1 = (
+    "server/messages/",
+    "server/service/rpc/",
+    *(f"server/service/{each}.py" for each in ("servicers", "batch", "uploads")),
+)
 FILES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 
 
@@ -58,6 +63,13 @@ def test_a_room_imports_only_rooms_below_it(path: Path) -> None:
     assert used & {*ROOMS, "v1"} <= ALLOWED[room]
 
 
+@pytest.mark.parametrize("path", [path for path in FILES if name(path).startswith("server/")], ids=name)
+def test_of_the_server_messages_and_the_methods_that_take_and_give_them_alone_know_the_contract(path: Path) -> None:
+    if not name(path).startswith(KNOW_V1):
+        contract = ("tilewise.v1", "tilewise.server.messages", "google")
+        assert not [module for module in imports(parsed(path)) if module.startswith(contract)]
+
+
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_torch_is_imported_by_benchmarks_and_the_tracer_alone(path: Path) -> None:
     if not name(path).startswith(("calibration/benchmarks/", "server/trace")):
@@ -84,6 +96,6 @@ def test_hwdb_knows_neither_protobuf_nor_grpc_nor_http(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=name)
 def test_grpc_is_imported_by_the_server_process_and_the_remote_client_alone(path: Path) -> None:
     if not name(path).startswith(
-        ("server/service/app.py", "server/rpc/", "server/service/identity/tls.py", "client/remote.py")
+        ("server/service/app.py", "server/service/rpc/", "server/service/identity/tls.py", "client/remote.py")
     ):
         assert not tops(imports(parsed(path))) & {"grpc", "grpc_status"}

@@ -3,6 +3,7 @@
 import ast
 import time
 from collections.abc import Iterator
+from itertools import permutations
 from pathlib import Path
 
 import grpc
@@ -60,6 +61,11 @@ def test_every_error_has_a_status_and_comes_back_from_it(kind: type[TilewiseErro
     back = from_status(status)
     assert type(back) is kind
     assert vars(back) == vars(error)
+
+
+def test_the_same_error_has_the_same_bytes_in_whatever_order_its_facts_come() -> None:
+    orders = [InvalidInput("what", reason="R", **{name: name for name in names}) for names in permutations("abcdef")]
+    assert len({to_status(error).SerializeToString() for error in orders}) == 1
 
 
 def test_every_reason_of_the_code_is_explained() -> None:

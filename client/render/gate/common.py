@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby
 
+from tilewise.server.gate import words
 from tilewise.server.gate.rules import rules
 from tilewise.server.messages.words import word
+from tilewise.server.step.intervals import Bounds
 from tilewise.v1.check_pb2 import (
     SEVERITY_ERROR,
     SEVERITY_INFO,
@@ -41,11 +43,26 @@ def verdict_word(each: Comparison, *, strict: bool = False) -> str:
     return name
 
 
+def ratio(each: Comparison) -> Bounds | None:
+    """Of head to base with its bounds; None where there is none."""
+    return (each.ratio_low, each.ratio, each.ratio_high) if each.HasField("ratio") else None
+
+
+def moved(each: Comparison) -> str:
+    """The value before and after, in words."""
+    return words.moved(each.metric, each.head, each.base if each.HasField("base") else None, ratio(each))
+
+
+def told(each: Comparison) -> str:
+    """A comparison that does not hold for sure, in one sentence."""
+    return words.told(each.metric, each.workload, each.gpu, moved(each), each.limit)
+
+
 def counts(answer: CheckResponse, *, strict: bool = False) -> str:
     """ "1 failed, 0 uncertain, 2 passed, 3 unchanged"."""
     found = Counter(verdict_word(each, strict=strict) for each in answer.comparisons)
-    words = {"error": "not evaluated", "warn": "warned", "allowed": "allowed"}
-    rare = [f"{found[name]} {shown}" for name, shown in words.items() if found[name]]
+    names = {"error": "not evaluated", "warn": "warned", "allowed": "allowed"}
+    rare = [f"{found[name]} {shown}" for name, shown in names.items() if found[name]]
     shape = sum(
         each.severity == SEVERITY_ERROR and not each.suppressed_by and not of_budget(each) for each in answer.findings
     )

@@ -13,9 +13,9 @@ from tilewise.client.render.gate.common import (
     rule_name,
     sentence,
     shown,
+    told,
     verdict_word,
 )
-from tilewise.server.gate.words import told
 from tilewise.v1.check_pb2 import SEVERITY_ERROR, CheckResponse, Comparison, Finding
 
 _FORBIDDEN = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # what XML 1.0 has no way to say

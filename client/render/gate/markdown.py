@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from tilewise.client.render.gate.common import About, counts, database, level, rule_name, shown, verdict_word
+from tilewise.client.render.gate.common import About, counts, database, level, ratio, rule_name, shown, verdict_word
 from tilewise.client.render.text import seconds
 from tilewise.server.gate.words import band, change, value
 from tilewise.server.messages.words import word
@@ -82,8 +82,8 @@ def _row(each: Comparison, strict: bool) -> str:
     if each.verdict == VERDICT_ERROR:
         base = head = "-"
     moved = _whole(change(each.ratio)) if each.HasField("ratio") else "-"
-    if band(each):
-        moved += f"<br>{_whole(band(each))}"
+    if bounds := band(ratio(each)):
+        moved += f"<br>{_whole(bounds)}"
     where = f"{_whole(_escaped(each.gpu))}<br>{_escaped(each.workload)}"
     verdict = ICONS[verdict_word(each, strict=strict)]
     cells = (

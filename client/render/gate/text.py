@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewise.client.render.gate.common import About, by_path, counts, database, level, rule_name, shown, verdict_word
+from tilewise.client.render.gate.common import (
+    About,
+    by_path,
+    counts,
+    database,
+    level,
+    moved,
+    rule_name,
+    shown,
+    verdict_word,
+)
 from tilewise.client.render.text import seconds
-from tilewise.server.gate.words import moved
 from tilewise.server.messages.words import word
 from tilewise.v1.check_pb2 import VERDICT_ERROR, VERDICT_PASS, CheckResponse, Comparison, Finding, LayerChange
 from tilewise.v1.prediction_pb2 import Wall

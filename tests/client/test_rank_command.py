@@ -77,7 +77,7 @@ def test_a_ranking_as_text_names_precision_interval_and_trust(capfd: pytest.Capt
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--precisions", "fp7"), "precision 'fp7' is not one of"),
+        (("--precisions", "fp7"), "precision 'fp7' is not known"),
         (("--batches", "0,x"), "batch '0' is no whole number from 1 up"),
         (("--gpu", "b2000"), "nearest is b200-sxm-180gb"),
     ],

@@ -70,13 +70,11 @@ class ModelSummary:
     active_parameter_count: int
     """Parameters that one token uses: the total less the routed experts that it does not visit; >= 0."""
     parameter_count_by_part: dict[str, int]
-    """Parameters by part, such as "attention", "mlp", "embedding"; they add up to parameter_count. Empty at
-    DETAIL_STEP."""
+    """Parameters by part, such as "attention", "mlp", "embedding"; they add up to parameter_count."""
     rank_parameter_count: int
-    """Parameters on each of the GPUs that share the model; >= 0. 0 at DETAIL_STEP."""
+    """Parameters on each of the GPUs that share the model; >= 0."""
     notes: tuple[str, ...]
-    """What a reader should know about how the configuration was read, one sentence each. Empty: nothing, and at
-    DETAIL_STEP."""
+    """What a reader should know about how the configuration was read, one sentence each. Empty: nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,8 +269,8 @@ class Step:
     is."""
     palm_mfu: float | None
     """MFU by the PaLM paper's formula, 6 N + 12 L H Q T a token in training and a third of it forward, to compare
-    with papers; may exceed 1, since it counts all of causal attention. Unset where the time is, and at
-    DETAIL_STEP."""
+    with papers; may exceed 1, since it counts all of causal attention. Unset where the time is, and for a traced
+    module."""
     mbu: float
     """Bytes moved over the time and over the memory's datasheet bandwidth; >= 0. Unset where the time is."""
     peak_tflops: float
@@ -288,9 +286,9 @@ class Step:
     model_flops: float
     """Model FLOPs of one GPU by the convention of mfu; >= 0."""
     full_attention_flops: float
-    """Model FLOPs with attention counted over every pair of query and key; >= model_flops. 0 at DETAIL_STEP."""
+    """Model FLOPs with attention counted over every pair of query and key; >= model_flops."""
     palm_flops: float
-    """Model FLOPs by the PaLM paper's formula; >= 0. 0 at DETAIL_STEP."""
+    """Model FLOPs by the PaLM paper's formula; >= 0. 0 for a traced module."""
     executed_flops: float
     """FLOPs that the kernels of one GPU really run; >= 0."""
     traffic_bytes: float
@@ -304,20 +302,20 @@ class Step:
     walls: Rows[WallShare]
     """Time by the wall that bounds it, the largest first; walls that bound nothing are left out."""
     regime: str
-    """"compute", "bandwidth", "overhead" or "communication". Empty at DETAIL_STEP."""
+    """"compute", "bandwidth", "overhead" or "communication"."""
     padding_s: float
-    """Seconds lost to padding of tiles; >= 0. 0 at DETAIL_STEP."""
+    """Seconds lost to padding of tiles; >= 0."""
     wave_s: float
-    """Seconds lost to last waves that do not fill the GPU; >= 0. 0 at DETAIL_STEP."""
+    """Seconds lost to last waves that do not fill the GPU; >= 0."""
     alignment_s: float
-    """Seconds lost to operands whose alignment forbids the fast kernels; >= 0. 0 at DETAIL_STEP."""
+    """Seconds lost to operands whose alignment forbids the fast kernels; >= 0."""
     refusal: str
     """Why there is no time: the operator that no model answers for, and the reason. Empty where there is a time."""
     losses: Rows[Loss]
     """Where the time goes, from the model FLOPs at the peak to the time of the step, which they add up to. Causes
-    that cost nothing are left out; empty at DETAIL_STEP and where the time is unset."""
+    that cost nothing are left out; empty where the time is unset."""
     energy_j: float | None
-    """Energy that one GPU takes in joules; > 0. Unset where no power model answers, and at DETAIL_STEP."""
+    """Energy that one GPU takes in joules; > 0. Unset where no power model answers."""
     flops_per_j: float | None
     """Model FLOPs of one GPU for each joule; > 0. Unset where energy_j is."""
     energy_low_j: float | None
@@ -487,12 +485,12 @@ class Memory:
     free_bytes: int
     """capacity_bytes - total_bytes; negative by how much it does not fit."""
     peak_moment: str
-    """When the peak falls, such as "backward" or "optimizer step". Empty at DETAIL_STEP."""
+    """When the peak falls, such as "backward" or "optimizer step"."""
     parts: Rows[MemoryPart]
-    """What the bytes are for; their peak_bytes add up to total_bytes. Empty at DETAIL_STEP."""
+    """What the bytes are for; their peak_bytes add up to total_bytes."""
     kv_cache_bytes_per_token: int
     """KV cache of one token of one sequence in bytes, over all layers on this GPU; 0 where the workload keeps no
-    cache, and at DETAIL_STEP."""
+    cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -500,9 +498,9 @@ class Remedy:
     """One change of a step, predicted."""
 
     kind: str
-    """"compile", "graph", "batch", "alignment", "precision", "recompute" or "parallelism"."""
+    """"compile", "graph", "batch", "precision", "recompute", "parallelism" or "free_win": one size of the shape."""
     change: str
-    """What changes, such as "batch 1 -> 8" or "vocab_size 50257 -> 50304"."""
+    """What changes, such as "mode eager -> graph" or "vocab_size 50257 -> 50304"."""
     time_s: float
     """Predicted time in seconds; > 0."""
     time_low_s: float
@@ -540,8 +538,19 @@ class Diagnosis:
     signs: tuple[str, ...]
     """How to recognise the regime on the machine, one sentence each, with the step's own figures."""
     remedies: Rows[Remedy]
-    """Changes that apply to this step, each predicted, the largest gain first; those that do not help are listed too.
-    A change that the GPU, the model or the memory does not allow is left out."""
+    """What Recommend advises on how to run the step, on one size of its shape and on its precision, the largest gain
+    first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OperatorColumn:
+    """One column of the rows that a step is summed from: what its operators are and how long each takes. A saved
+    prediction that has them is judged as one made now."""
+
+    name: str
+    """A column of the operator table (server/messages/rows.py), such as "m", "count" or "time_s"."""
+    values: tuple[float, ...]
+    """One value a row. A column of zeros is left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -557,17 +566,20 @@ class PredictResponse:
     step: Step
     """The step."""
     layers: Rows[Layer]
-    """The step by kind of layer, in the order it meets them. Empty at DETAIL_STEP."""
+    """The step by kind of layer, in the order it meets them. Empty below DETAIL_LAYERS."""
     operators: Rows[Operator]
     """The step by operator, in the order they run. Empty below DETAIL_OPERATORS."""
     memory: Memory | None
     """What must be resident. Unset for a module that was traced."""
     summary: str
-    """What bounds the step and what would help most, in one sentence. Empty at DETAIL_STEP."""
+    """What bounds the step and what would help most, in one sentence."""
     database_version: str
     """Content hash of the hardware database that answered."""
     diagnosis: Diagnosis | None
     """What bounds the step and what helps. Unset where not asked for."""
+    rows: Rows[OperatorColumn]
+    """The rows that the step is summed from, column by column. Empty below DETAIL_OPERATORS and where the step has no
+    time."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from html import escape
-from keyword import iskeyword
 from typing import Any, Self
 
 from google.protobuf.message import Message
@@ -199,14 +199,29 @@ class Ranking(Answer):
 
 def plain(descriptor: Any, data: Mapping[str, Any], kind: Any = None) -> Any:
     """A message's data (client.render.data) as the object of its class, or of `kind`."""
-    inner = {field.name: field.message_type for field in descriptor.fields}
-    values = {name: nested(inner.get(name), value) for name, value in data.items() if name != "progress"}
-    return (kind or getattr(answers, descriptor.name))(**{f"{n}_" if iskeyword(n) else n: v for n, v in values.items()})
+    values = dict(data)
+    values.pop("progress", None)
+    for name, inner in holding(descriptor).items():
+        if name in values:
+            values[name] = nested(inner, values[name])
+    if "from" in values:  # a word of Python's
+        values["from_"] = values.pop("from")
+    return (kind or getattr(answers, descriptor.name))(**values)
+
+
+@cache
+def holding(descriptor: Any) -> dict[str, Any]:
+    """The fields of a message that hold lists or messages: what they hold, None for plain values."""
+    return {
+        field.name: field.message_type
+        for field in descriptor.fields
+        if field.is_repeated or field.message_type is not None
+    }
 
 
 def nested(descriptor: Any, value: Any) -> Any:
     if isinstance(value, list):
-        return Rows(nested(descriptor, each) for each in value) if descriptor else tuple(value)
-    if not isinstance(value, dict) or descriptor is None or descriptor.GetOptions().map_entry:
+        return Rows([plain(descriptor, each) for each in value]) if descriptor else tuple(value)
+    if not isinstance(value, dict) or descriptor.GetOptions().map_entry:
         return value
     return plain(descriptor, value)

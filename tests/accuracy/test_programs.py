@@ -1,0 +1,58 @@
+"""What transformers really runs, by phase and mode, on models that were measured after they were predicted."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+from collections import defaultdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import tilewise
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+TABLES = HERE / "measured" / "programs"
+MOST = 0.08  # mean error of a way to run, over five models: measured blind 2-5 %
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("programs", ROOT / "scripts" / "research" / "measure_programs.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(name: str) -> list[dict[str, str]]:
+    with (TABLES / name).open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def today() -> dict[tuple[str, str], list[float]]:
+    """Errors of today's predictions by mode and phase."""
+    programs, found = script(), defaultdict(list)
+    for row in rows("steps.csv"):
+        config = programs.config_of(row["model"])
+        predicted = programs.predicted(tilewise, config, "h100-sxm5-80gb", row["mode"], row["phase"])
+        found[row["mode"], row["phase"]].append(float(predicted[3]) / float(row["busy_ms"]) - 1)
+    return found
+
+
+def test_every_way_to_run_is_predicted_within_a_few_per_cent(today: dict[tuple[str, str], list[float]]) -> None:
+    assert len(today) == 7
+    for way, errors in today.items():
+        assert sum(map(abs, errors)) / len(errors) < MOST, (way, errors)
+
+
+def test_the_predictions_made_before_the_run_cover_most_of_what_was_measured() -> None:
+    before = {(row["model"], row["mode"], row["phase"]): row for row in rows("predicted.csv")}
+    inside = [
+        float(known["low_ms"]) <= float(row["busy_ms"]) <= float(known["high_ms"])
+        for row in rows("steps.csv")
+        if (known := before[row["model"], row["mode"], row["phase"]])
+    ]
+    assert len(inside) == 35 and sum(inside) / len(inside) >= 0.85

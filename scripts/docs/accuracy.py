@@ -1,5 +1,6 @@
 """The accuracy tables of docs/accuracy.md and of the README: `tilewise validate` over tables that nothing was fitted to."""
 
+import csv
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -80,6 +81,46 @@ def _headline_table(rule: dict[str, Any], found: dict[str, Validation]) -> str:
     basis = f"calibration {calibration}" if calibration else "datasheets and published ceilings, no calibration yet"
     rows = "\n".join(line(label, error) for label, error in headlines(found))
     return f"{rule['summary'].strip()} Predictions rest on {basis}.\n\n{HEADER}\n{rows}"
+
+
+PROGRAMS = ROOT / "tests" / "accuracy" / "measured" / "programs"
+
+
+def programs(shared: Path) -> str:
+    """Busy times of models that were measured after they were predicted, by mode and phase, as predicted then."""
+    lines = ["| mode | phase | models | mean error | worst | 90 % interval covers |", "|---|---|--:|--:|--:|--:|"]
+    for (mode, phase), found in _programs().items():
+        errors = [abs(error) for error, _ in found]
+        inside = sum(covered for _, covered in found)
+        lines.append(
+            f"| {mode} | {phase} | {len(found)} | {percent(sum(errors) / len(errors))} | {percent(max(errors))} | {inside} of {len(found)} |"
+        )
+    return "\n".join(lines)
+
+
+def programs_line(shared: Path) -> str:
+    """The README's sentence about them."""
+    every = [one for found in _programs().values() for one in found]
+    mean = sum(abs(error) for error, _ in every) / len(every)
+    inside = sum(covered for _, covered in every)
+    return (
+        f"Five models measured after they were predicted, eager, compiled and as graphs, in training, prefill and decode: {percent(mean)} off "
+        f"on average, {inside} of {len(every)} busy times inside their interval."
+    )
+
+
+def _programs() -> dict[tuple[str, str], list[tuple[float, bool]]]:
+    """(error, whether the interval held) by mode and phase."""
+    predicted, measured = (
+        list(csv.DictReader((PROGRAMS / name).open(encoding="utf-8"))) for name in ("predicted.csv", "steps.csv")
+    )
+    before = {(row["model"], row["mode"], row["phase"]): row for row in predicted}
+    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
+    for row in measured:
+        known, busy = before[row["model"], row["mode"], row["phase"]], float(row["busy_ms"])
+        inside = float(known["low_ms"]) <= busy <= float(known["high_ms"])
+        found.setdefault((row["mode"], row["phase"]), []).append((float(known["busy_ms"]) / busy - 1, inside))
+    return found
 
 
 def groups(shared: Path) -> str:

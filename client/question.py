@@ -137,7 +137,10 @@ def number(name: str, enum: Any, value: Any) -> int:
     """The number of an enum's word."""
     if not isinstance(value, str) or not value:
         raise _invalid(name, unknown(name, value, words.words(enum)))
-    return int(words.number(enum, value, name))
+    try:
+        return int(words.number(enum, value, name))
+    except InvalidInput as error:
+        raise _invalid(name, str(error)) from None
 
 
 def whole(name: str, value: Any) -> int:

@@ -168,7 +168,7 @@ def kernel(chain: Chain) -> Kernel:
 
 
 def cases(target: Target, level: Level) -> list[Case]:
-    """Each chain's first width, then its others: half a budget compiles half as much."""
+    """Width after width of every chain: half a budget compiles half as much."""
     groups = []
     chains = list(CHAINS.values())[: 2 if level is Level.TINY else None]
     for chain in chains:
@@ -178,9 +178,8 @@ def cases(target: Target, level: Level) -> list[Case]:
             Sizes(r * (HEADS if cols <= HEAD else 1), cols, chain.inner)
             for cols in widths for r in shuffled(rows, chain.variant)
         ]  # fmt: skip
-        groups.append(
-            (1.0, [point(NAME, kernel(chain), s, "reused", target) for s in sizes if s.rows * s.cols < 1.2e9])
-        )
+        points = [point(NAME, kernel(chain), s, "reused", target) for s in sizes if s.rows * s.cols < 1.2e9]
+        groups.append((float(len(points)), points))
     return interleave(groups)
 
 

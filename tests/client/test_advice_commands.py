@@ -11,7 +11,7 @@ from tilewise.client.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT2 = str(ROOT / "examples" / "gpt2.json")
-TRAIN = ("--gpu", "h100-sxm5-80gb", "--phase", "train", "--batch", "8", "--seq", "1024", "--mode", "compiled")
+TRAIN = ("--gpu", "h100-sxm5-80gb", "--phase", "train", "--batch", "8", "--seq", "1024", "--mode", "eager")
 DECODE = ("--gpu", "h100-sxm5-80gb", "--phase", "decode", "--context", "1024")
 
 

@@ -55,7 +55,8 @@ def test_advice_is_in_the_order_of_what_it_costs_whoever_follows_it() -> None:
 
 
 def test_the_padded_vocabulary_of_gpt2_is_sure_and_has_a_cause_and_a_price() -> None:
-    found = of(advice(subject(GPT2)), Kind.FREE_WIN)[0]
+    eager = Asked(H100, replace(TRAIN, mode="eager"))
+    found = of(advice(subject(GPT2), eager), Kind.FREE_WIN)[0]
     assert found.changes == (("vocab_size", "50257", "50304"),)
     assert found.verdict is Verdict.FASTER and found.cause == "ALIGNMENT"
     assert "lm_head" in found.message and "+36,096 parameters" in found.message

@@ -9,7 +9,7 @@ from tilewise.hwdb.errors import InvalidInput, TooLarge
 from tilewise.v1.advice_pb2 import Axis, Range, SweepRequest, SweepResponse
 from tilewise.v1.advisor_service_pb2 import PredictRequest
 from tilewise.v1.model_pb2 import Model
-from tilewise.v1.workload_pb2 import MODE_COMPILED, PHASE_DECODE, PHASE_TRAIN, Workload
+from tilewise.v1.workload_pb2 import MODE_COMPILED, MODE_EAGER, PHASE_DECODE, PHASE_TRAIN, Workload
 
 GPT2 = Model(
     config_json=json.dumps(
@@ -17,6 +17,7 @@ GPT2 = Model(
     )
 )
 TRAIN = Workload(phase=PHASE_TRAIN, batch=4, sequence=1024, mode=MODE_COMPILED)
+EAGER = Workload(phase=PHASE_TRAIN, batch=16, sequence=1024, mode=MODE_EAGER)
 DECODE = Workload(phase=PHASE_DECODE, context=1024)
 H100 = "h100-sxm5-80gb"
 
@@ -34,11 +35,11 @@ def test_every_point_is_what_predict_says_of_it() -> None:
             alone = client.predict(PredictRequest(model=model, workload=TRAIN, gpu=H100))
             assert point.prediction.time_s == pytest.approx(alone.step.prediction.time_s, rel=1e-8)
             assert point.parameter_count == alone.architecture.parameter_count
-    assert [list(point.values) for point in answer.points] == [[50256], [50260], [50264]]
+    assert sorted(list(point.values) for point in answer.points) == [[50256], [50260], [50264]]
 
 
 def test_the_odd_vocabulary_stands_beside_a_cliff() -> None:
-    answer = swept(Axis(field="vocab_size", range=Range(first=50300, last=50308)))
+    answer = swept(Axis(field="vocab_size", range=Range(first=50300, last=50308)), workload=EAGER)
     highest = max(answer.cliffs, key=lambda cliff: cliff.time_ratio)
     assert highest.good_value == 50304 and highest.bad_value in (50303, 50305)
     assert highest.cause == "ALIGNMENT" and "lm_head" in highest.message and highest.time_ratio > 1.2

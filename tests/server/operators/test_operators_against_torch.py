@@ -17,7 +17,9 @@ COUNTS = json.loads((Path(__file__).parent / "transformers_counts.json").read_te
 MODELS = {family: model for family, model in COUNTS["models"].items() if "error" not in model}
 # Its own LayerNorm and interleaved rotation; sigmoid routing by groups and interleaved latent rotation
 OTHER_KERNELS = {"cohere", "deepseek_v3"}
-EXACT = sorted(set(MODELS) - OTHER_KERNELS)
+# Traced on the CPU, where attention is one kernel; on a GPU torch runs ALiBi's mask through the math path, in fp32
+CPU_ONLY = {"falcon"}
+EXACT = sorted(set(MODELS) - OTHER_KERNELS - CPU_ONLY)
 
 
 def emit(family: str, phase: str) -> Emitter:
@@ -32,7 +34,7 @@ def layer_rows(table: OperatorTable) -> np.ndarray:
     return np.array(labels)[table.label]
 
 
-@pytest.mark.parametrize("family", sorted(MODELS))
+@pytest.mark.parametrize("family", sorted(set(MODELS) - CPU_ONLY))
 @pytest.mark.parametrize("phase", ["prefill", "train"])
 def test_flops_equal_torchs_counter_except_for_grouped_gemms_which_it_does_not_see(family: str, phase: str) -> None:
     table = emit(family, phase).table()

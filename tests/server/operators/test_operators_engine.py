@@ -78,12 +78,21 @@ def test_kv_heads_that_every_rank_holds_stay_whole_in_the_joined_product() -> No
     assert found["qkv_proj"].shape == "16 x 512 x 4096"  # 2 heads of queries, one of keys and one of values
 
 
+def latent(arch: Architecture) -> bool:
+    return any(getattr(m, "latent", None) for stack in arch.stacks for block in stack.blocks for m in block.mixers)
+
+
 @pytest.mark.parametrize("arch", [LLAMA, QWEN, MLA], ids=["dense", "experts", "latent"])
 @pytest.mark.parametrize("phase", [{"phase": "prefill", "sequence": 512}, {"phase": "decode", "context": 512}])
 def test_an_engine_does_the_same_model_flops_as_torch(arch: Architecture, phase: dict[str, object]) -> None:
     engine, torch = (Workload(batch=4, engine=name, **phase) for name in ("sglang", "none"))  # type: ignore[arg-type]
     kernels = gpu().kernels("sglang")
-    assert causal_flops(build(arch, engine, kernels)) == pytest.approx(causal_flops(build(arch, torch)))
+    if (
+        phase["phase"] == "decode" and arch is MLA
+    ):  # transformers expands every cached token, an engine reads the latent
+        assert causal_flops(build(arch, engine, kernels)) < causal_flops(build(arch, torch))
+    else:
+        assert causal_flops(build(arch, engine, kernels)) == pytest.approx(causal_flops(build(arch, torch)))
 
 
 @pytest.mark.parametrize(
@@ -178,7 +187,11 @@ def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
                 torch = build(arch, replace(asked, engine="none", mode="graph"))
             except TilewiseError:
                 continue  # which refuses without an engine, too
-            assert causal_flops(build(arch, asked, gpu().kernels("vllm"))) == pytest.approx(causal_flops(torch)), path
+            done = causal_flops(build(arch, asked, gpu().kernels("vllm")))
+            if phase["phase"] == "decode" and latent(arch):
+                assert done <= causal_flops(torch) * (1 + 1e-9), path  # transformers expands every cached token
+            else:
+                assert done == pytest.approx(causal_flops(torch)), path
             report = predict(gpu(), arch, asked)
             refused += [f"{path.stem}: {report.step.refusal}"] if report.step.refusal else []
     assert not refused

@@ -104,7 +104,7 @@ def programs_line(shared: Path) -> str:
     mean = sum(abs(error) for error, _ in every) / len(every)
     inside = sum(covered for _, covered in every)
     return (
-        f"Five models measured after they were predicted, eager, compiled and as graphs, in training, prefill and decode: {percent(mean)} off "
+        f"Five models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {percent(mean)} off "
         f"on average, {inside} of {len(every)} busy times inside their interval."
     )
 

@@ -123,16 +123,19 @@ def _report(gpu: Gpu, sheet: Sheet, row: int, found: list[str], text: str, fixed
 
 
 def _workload(sheet: Sheet, row: int, fixed: Mapping[str, str]) -> Workload:
-    """What a row ran: serving without a cache, as the referee does; gradient checkpointing is full recompute."""
+    """What a row ran: prefill keeps no cache, decode has `s` or `context` tokens in it; checkpointing is full recompute."""
     phase = fixed.get("phase") or str(sheet.text("phase")[row])
-    options = {"state": fixed["state"], "cache": "none"}
+    options: dict[str, object] = {"state": fixed["state"]}
+    if phase == "decode":
+        options["context"] = int(sheet.number("context" if sheet.text("s")[row] == "" else "s")[row])
+    else:
+        options |= {"sequence": int(sheet.number("s")[row]), "cache": "none"}
     if phase == "train":
         options["optimizer"] = fixed.get("optimizer", "adamw")
         options["recompute"] = "full" if sheet.number("recompute", 0)[row] > 0 else "none"
     return Workload(
         phase=phase,
         batch=int(sheet.number("b")[row]),
-        sequence=int(sheet.number("s")[row]),
         mode=str(sheet.words("mode", "mode", "eager")[row]),
         **options,  # type: ignore[arg-type]
     )

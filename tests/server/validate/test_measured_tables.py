@@ -215,6 +215,14 @@ def test_a_model_is_asked_with_the_layers_of_its_row_and_no_optimizer() -> None:
     assert (each > 40).all() and each[1] > 2 * each[0]
 
 
+def test_a_decode_row_holds_its_cached_tokens_under_s_or_under_context() -> None:
+    head = "model,mode,phase,b,s,layers,context,wall_ms,busy_ms,kernels\n"
+    rows = "gpt2,graph,decode,16,,2,1024,1,1,50\ngpt2,graph,decode,16,1024,2,,1,1,50\n"
+    gpt2 = '{"model_type": "gpt2", "n_embd": 768, "n_layer": 2, "n_head": 12, "n_positions": 1024, "vocab_size": 50304}'
+    busy = validated(head + rows, {"gpt2": gpt2}).outcome.quantities[1].predicted
+    assert busy[0] == busy[1] > 0
+
+
 def test_lists_with_an_entry_a_layer_follow_the_layers_of_the_row() -> None:
     kinds = ["full_attention", "sliding_attention"]
     config = {

@@ -112,7 +112,8 @@ def programs_line(shared: Path) -> str:
 def _programs() -> dict[tuple[str, str], list[tuple[float, bool]]]:
     """(error, whether the interval held) by mode and phase."""
     predicted, measured = (
-        list(csv.DictReader((PROGRAMS / name).open(encoding="utf-8"))) for name in ("predicted.csv", "steps.csv")
+        list(csv.DictReader((PROGRAMS / name).read_text(encoding="utf-8").splitlines()))
+        for name in ("predicted.csv", "steps.csv")
     )
     before = {(row["model"], row["mode"], row["phase"]): row for row in predicted}
     found: dict[tuple[str, str], list[tuple[float, bool]]] = {}

@@ -6,13 +6,12 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from numbers import Integral, Real
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import Message
 
-from tilewise.hwdb.errors import InvalidInput, TooLarge, unknown
+from tilewise.hwdb.errors import InvalidInput, TooLarge, choice, unknown
 from tilewise.server.messages import words
 from tilewise.v1.advice_pb2 import Axis
 from tilewise.v1.model_pb2 import Model
@@ -155,12 +154,6 @@ def real(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise _invalid(name, f"{name} must be a number, got {value!r}")
     return float(value)
-
-
-def choice(value: object, allowed: Iterable[str]) -> str:
-    """What is allowed, and the nearest of it."""
-    near = get_close_matches(str(value), list(allowed), 1)
-    return f"allowed are {', '.join(allowed)}" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def names_of(gpu: object) -> list[str]:

@@ -88,8 +88,13 @@ class Forbidden(TilewiseError):
 
 def unknown(what: str, value: object, allowed: Iterable[str]) -> str:
     """The line on a word that nobody knows: what is allowed, and the nearest of it."""
+    return f"{what} {value!r} is not known: {choice(value, allowed)}"
+
+
+def choice(value: object, allowed: Iterable[str]) -> str:
+    """What is allowed, and the nearest of it."""
     from difflib import get_close_matches
 
     near = get_close_matches(str(value), allowed := list(allowed), 1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{what} {value!r} is not known: allowed are {', '.join(allowed)}{hint}"
+    return f"allowed are {', '.join(allowed)}{hint}"

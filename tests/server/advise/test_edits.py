@@ -80,7 +80,9 @@ def test_padding_only_ever_adds_and_less_than_the_widest_tile(size: int, split: 
 def test_nearby_values_are_near_and_whole(size: int, grain: int) -> None:
     values = np.array(nearby(size, grain, 0.05), float)
     # A value exactly 5 % away belongs to them, so the bound leaves room for the rounding of 0.05 itself.
-    assert np.all(values % grain == 0) and np.all(abs(values - size) <= 0.05 * size * (1 + 1e-12)) and size not in values
+    assert (
+        np.all(values % grain == 0) and np.all(abs(values - size) <= 0.05 * size * (1 + 1e-12)) and size not in values
+    )
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])

@@ -120,6 +120,9 @@ class Workload:
     expert_parallel: int
     """Of an engine's tensor_parallel GPUs, among how many whole experts are shared out; the rest divide an expert's
     width. 1 or more, a divisor of tensor_parallel. Unset or 0: 1."""
+    issue_us: float
+    """Microseconds that the host's CPU takes to issue one kernel of eager code; 0..1000. Unset or 0: as on the host
+    of the calibration."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -894,3 +897,6 @@ class Keywords(TypedDict, total=False):
     expert_parallel: int | None
     """Of an engine's tensor_parallel GPUs, among how many whole experts are shared out; the rest divide an expert's
     width. 1 or more, a divisor of tensor_parallel. Unset or 0: 1."""
+    issue_us: float | None
+    """Microseconds that the host's CPU takes to issue one kernel of eager code; 0..1000. Unset or 0: as on the host
+    of the calibration."""

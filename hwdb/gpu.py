@@ -135,7 +135,7 @@ class Gpu:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""
         return self.sku.peak(precision)
 
-    def launch(self, mode: str) -> Launch:
-        """Cost of launching a kernel in "eager", "compiled" or "graph" mode. Raises InvalidInput (UNKNOWN_MODE)."""
+    def launch(self, mode: str, *, training: bool = False, issue_s: float = 0.0) -> Launch:
+        """What launching costs in "eager", "compiled" or "graph" mode. issue_s: as hwdb.launch. Raises InvalidInput (UNKNOWN_MODE)."""
         model = self.calibration.model("launch") if self.calibration is not None else None
-        return launch(mode, model)
+        return launch(mode, model, training=training, issue_s=issue_s)

@@ -1,10 +1,13 @@
-"""What a kernel costs besides its own run time: CPU issue and the gap on the GPU, by execution mode."""
+"""What a step costs besides its kernels' own times, by execution mode: the CPU's issuing, and the GPU's gaps between kernels.
+
+The CPU is the host's, not the GPU's: a calibration knows the host it ran on, launch.toml how far others lie from it.
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,46 +16,68 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.times import Trust
 
 MODES = ("eager", "compiled", "graph")
+Range = tuple[float, float, float]  # low, value and high of a 90 % interval
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Seconds per kernel, each with a 90 % range.
+    """Seconds, each a 90 % range.
 
-    issue_s: CPU time to issue one kernel; an eager step lasts max(GPU busy, CPU issue)
+    issue_s: CPU time to issue one kernel; a step lasts max(GPU busy, CPU issue)
     gap_s:   GPU idle time between two kernels of a queue that never runs dry
+    call_s:  CPU time of a step besides its kernels; pause_s: GPU idle time between two steps of a queue that never runs dry
+    plan_s:  CPU time in which cuDNN plans attention over a length that the process has not met
     """
 
-    issue_s: float
-    issue_low_s: float
-    issue_high_s: float
-    gap_s: float
-    gap_low_s: float
-    gap_high_s: float
+    issue_s: Range
+    gap_s: Range
+    call_s: Range
+    pause_s: Range
+    plan_s: Range
     trust: Trust
     source: str
 
+    def times(self, factor: float) -> Launch:
+        """The same on a host that takes `factor` times as long, known as well as one's own measurement can tell."""
+        low, high = _facts()["own"]["range"]
 
-def launch(mode: str, model: Mapping[str, Any] | None = None) -> Launch:
+        def scaled(seconds: Range) -> Range:
+            return factor * seconds[1] * low, factor * seconds[1], factor * seconds[1] * high
+
+        return replace(
+            self, issue_s=scaled(self.issue_s), call_s=scaled(self.call_s), plan_s=scaled(self.plan_s), source="as asked"
+        )
+
+
+def launch(
+    mode: str, model: Mapping[str, Any] | None = None, *, training: bool = False, issue_s: float = 0.0
+) -> Launch:
     """Launch cost of a mode: of a calibration's launch model ({mode: {issue_s, gap_s: [low, value, high]}}) or published.
 
+    issue_s: what the asker's host takes to issue one kernel of eager code; 0: not known
     Raises InvalidInput (UNKNOWN_MODE).
     """
     if mode not in MODES:
         message = f"execution mode {mode!r} is not one of {', '.join(MODES)}"
         raise InvalidInput(message, reason="UNKNOWN_MODE", field="workload.mode", mode=mode)
-    if model and mode in model:
-        return _launch(model[mode], Trust[str(model[mode].get("trust", "measured")).upper()])
-    return _packaged(mode)
+    measured = model or {}
+    found = _launch(mode, measured.get(mode), training)
+    return found if not issue_s else found.times(issue_s / _launch("eager", measured.get("eager"), training).issue_s[1])
+
+
+def _launch(mode: str, entry: Mapping[str, Any] | None, training: bool) -> Launch:
+    facts = _facts()
+    known = facts[mode] | (entry or {"trust": "datasheet"})
+    low, value, high = known["issue_s"]
+    call = known["train_call_s" if training else "call_s"]
+    return Launch(
+        issue_s=(min(low, facts["hosts"]["fastest"] * value), value, high), gap_s=tuple(known["gap_s"]), call_s=tuple(call),
+        pause_s=tuple(known["pause_s"]), plan_s=tuple(facts["plan"]["time_s"]),
+        trust=Trust[str(known.get("trust", "measured")).upper()], source=known.get("source", "calibration"),
+    )  # fmt: skip
 
 
 @cache
-def _packaged(mode: str) -> Launch:
-    text = (files("tilewise.hwdb") / "launch.toml").read_text(encoding="utf-8")
-    return _launch(tomllib.loads(text)[mode], Trust.DATASHEET)
-
-
-def _launch(entry: Mapping[str, Any], trust: Trust) -> Launch:
-    issue_low, issue, issue_high = entry["issue_s"]
-    gap_low, gap, gap_high = entry["gap_s"]
-    return Launch(issue, issue_low, issue_high, gap, gap_low, gap_high, trust, entry.get("source", "calibration"))
+def _facts() -> dict[str, Any]:
+    """launch.toml."""
+    return tomllib.loads((files("tilewise.hwdb") / "launch.toml").read_text(encoding="utf-8"))

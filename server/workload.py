@@ -25,6 +25,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
 }
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
 SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
+ISSUE_MAX = 1000.0  # a millisecond a kernel: twenty times the slowest host seen
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
@@ -51,6 +52,7 @@ class Workload:
     expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
     expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
     kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
+    issue_us:   microseconds that the asker's CPU takes to issue one kernel of eager code; 0: as the calibration's host
 
     Raises InvalidInput with the field's name.
     """
@@ -72,6 +74,7 @@ class Workload:
     kv_cache: str = "auto"
     expert_skew: float = 0.0
     expert_parallel: int = 1
+    issue_us: float = 0.0
 
     def __post_init__(self) -> None:
         training = self.phase == "train"
@@ -108,8 +111,8 @@ class Workload:
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
         if self.engine == "none" and self.kv_cache != "auto":
             raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
-        if isinstance(self.expert_skew, bool) or not isinstance(self.expert_skew, int | float):
-            raise _invalid("expert_skew", f"expert_skew must be a number, got {self.expert_skew!r}")
+        for name, most in (("expert_skew", SKEW_MAX), ("issue_us", ISSUE_MAX)):
+            _number(name, getattr(self, name), most)
         if self.engine == "none" and self.expert_skew:
             raise _invalid(
                 "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
@@ -122,8 +125,6 @@ class Workload:
             fits = ", ".join(str(n) for n in range(1, self.tensor_parallel + 1) if self.tensor_parallel % n == 0)
             message = f"expert_parallel {self.expert_parallel} is no divisor of tensor_parallel {self.tensor_parallel}: {fits} are"
             raise _invalid("expert_parallel", message)
-        if not 0 <= self.expert_skew <= SKEW_MAX:
-            raise _invalid("expert_skew", f"expert_skew {self.expert_skew:g} is out of range: 0 (even) to {SKEW_MAX:g}")
         if self.engine != "none":
             self._served()
 
@@ -171,6 +172,13 @@ def _positive(name: str, value: int, phase: str) -> None:
         raise _invalid(name, f"{name} must be a whole number, got {value!r}")
     if not 0 < value < LIMIT:
         raise _invalid(name, f"{name} {value} is out of range for {phase}: 1 to {LIMIT - 1}")
+
+
+def _number(name: str, value: float, most: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _invalid(name, f"{name} must be a number, got {value!r}")
+    if not 0 <= value <= most:
+        raise _invalid(name, f"{name} {value:g} is out of range: 0 to {most:g}")
 
 
 def _invalid(field: str, message: str) -> InvalidInput:

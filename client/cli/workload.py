@@ -32,6 +32,7 @@ HELP = {
     "expert_parallel": "Of an engine's --tp GPUs, how many share out whole experts; unset: 1.",
     "expert_skew": "An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",
     "kv_cache": "Format of an engine's cache; unset: auto.",
+    "issue_us": "Microseconds your CPU takes to issue an eager kernel; unset: as the calibration's host.",
 }
 
 

@@ -27,6 +27,7 @@ from tilewise.server.validate import rules
 from tilewise.server.validate.models import step_reports
 from tilewise.server.validate.sheet import Sheet, read
 from tilewise.server.validate.validate import OPERATORS, STEADY
+from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 OURS = ROOT / "tests" / "accuracy" / "measured"
@@ -57,7 +58,7 @@ def operator_pairs(gpu: Gpu, sheet: Sheet) -> Iterator[Pair]:
     single, times = single[np.isfinite(times.time_s)], times.select(np.flatnonzero(np.isfinite(times.time_s)))
     off = np.log(asked.time_s[asked.owner[single]] / times.time_s)
     half = 0.5 * np.log(times.high_s / times.low_s)
-    entries = ratio.errors_of(gpu, one_by_one(asked.table.select(single)), times, "graph")
+    entries = ratio.errors_of(gpu, one_by_one(asked.table.select(single)), times, Workload(phase="prefill", sequence=1, mode="graph"))
     i, j = np.triu_indices(len(single), 1)
     near = (np.abs(entries.place[i] - entries.place[j]).sum(1) < NEAR) & (entries.group[i] == entries.group[j])
     for at in np.random.default_rng(0).permutation(np.flatnonzero(near))[:MOST]:
@@ -88,7 +89,7 @@ def step_pairs(gpu: Gpu, table: Path, configs: Path) -> Iterator[tuple[str, Pair
     texts = {path.stem: path.read_text(encoding="utf-8") for path in configs.glob("*.json")}
     reports = step_reports(gpu, sheet, found, texts.get)
     known = {row: report for row, report in enumerate(reports) if report and report.step.time}
-    entries = {row: ratio.errors_of(gpu, r.table, r.times, r.workload.mode) for row, r in known.items()}
+    entries = {row: ratio.errors_of(gpu, r.table, r.times, r.workload) for row, r in known.items()}
     wall = 1e-3 * sheet.number("wall_ms")
     for (i, base), (j, head) in combinations(known.items(), 2):
         kind = differs(sheet, i, j)

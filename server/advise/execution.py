@@ -29,6 +29,12 @@ def ways(asked: Sequence[Asked]) -> Iterator[list[dict[str, Any]]]:
     alike = {name for name in vars(work) if len({getattr(each.workload, name) for each in asked}) == 1}
     if "mode" in alike:
         yield from ([{"mode": mode}] for mode in MODES[MODES.index(work.mode) + 1 :])
+    if (
+        "attention_backend" in alike
+        and work.phase == "decode"
+        and (work.mode, work.attention_backend) == ("eager", "auto")
+    ):
+        yield [{"attention_backend": "flash"}]  # cuDNN plans each length of a growing cache
     if "precision" in alike:
         yield from ([{"precision": name}] for name in SAME_FORMAT.get(work.precision, ()))
     if "batch" in alike:

@@ -67,8 +67,8 @@ def saved(message: check_pb2.SavedPrediction) -> Outcome:
         text = "the operators of a saved prediction do not add up to its step"
         raise InvalidInput(text, reason="OLD_BASELINE", field="items.base_predictions.rows")
     interval = Interval(time.time_s, time.time_low_s, time.time_high_s)
-    mode = workload_of(message.workload).mode
-    timed = Timed(calibration=time.calibration, mode=mode, time=interval, table=table, times=times)
+    workload = workload_of(message.workload)
+    timed = Timed(calibration=time.calibration, workload=workload, time=interval, table=table, times=times)
     return Outcome(values=values, timed=timed, trust=_TRUST[time.trust], layers=layers)
 
 

@@ -12,12 +12,14 @@ from tilewise.hwdb import times as answers
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import Kind, Label, OperatorTable
 from tilewise.hwdb.times import Times
-from tilewise.server.step.time import BEFORE_SYNC, before_sync
+from tilewise.server.step.time import BEFORE_SYNC, before_sync, planned
 from tilewise.v1.report_pb2 import OperatorColumn
 
 COLUMNS = tuple(name for name in tables.COLUMNS if name not in ("label", "shape"))
 SECONDS = ("low_s", "time_s", "high_s")
-MARKS = ("measured", "before_sync")  # 1 where a measurement stands behind the row; where the host waits after it
+# 1 where a measurement stands behind the row; where the host waits after it; where cuDNN plans it
+MARKS = ("measured", "before_sync", "planned")
+PLANNED = "cudnn"  # a kernel's name as far as a saved row needs it
 LABELS = (Label(name="", layer="", part=""), Label(name="", layer=BEFORE_SYNC, part=""))
 MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs of rows are compared
 
@@ -26,7 +28,7 @@ def to_columns(table: OperatorTable, times: Times) -> list[OperatorColumn]:
     """Of one shape, none of its rows refused."""
     found: dict[str, NDArray[np.generic]] = {name: getattr(table, name) for name in COLUMNS}
     found |= {name: getattr(times, name) for name in SECONDS}
-    found |= dict(zip(MARKS, (np.isfinite(times.distance), before_sync(table)), strict=True))
+    found |= dict(zip(MARKS, (np.isfinite(times.distance), before_sync(table), planned(table, times)), strict=True))
     return [
         OperatorColumn(name=name, values=column.astype(float).tolist())
         for name, column in found.items()
@@ -46,7 +48,8 @@ def from_columns(columns: Iterable[OperatorColumn]) -> tuple[OperatorTable, Time
     kept: dict[str, NDArray[np.generic]] = {name: full[name] for name in COLUMNS}
     table = tables.table_from_columns(LABELS, 1, length, {**kept, "label": full["before_sync"]})
     times = dict.fromkeys(answers.COLUMNS, np.zeros(length)) | {name: full[name] for name in SECONDS}
-    return table, Times(**times | {"distance": np.where(full["measured"] > 0, 0.0, np.nan)})
+    times |= {"distance": np.where(full["measured"] > 0, 0.0, np.nan), "kernel": np.where(full["planned"] > 0, 0, -1)}
+    return table, Times(**times, kernel_names=(PLANNED,))
 
 
 def _wrong(given: dict[str, NDArray[np.float64]], length: int) -> str:

@@ -26,6 +26,7 @@ from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.strides import stride_notes
+from tilewise.server.step.host import host_notes
 from tilewise.server.step.memory import MemoryReport, memory
 from tilewise.server.step.padding import padded
 from tilewise.server.step.report import Brief, Report, TableReport
@@ -67,7 +68,7 @@ class Shapes:
         beyond = self.beyond * (count // len(self.beyond))
         found = (
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
-            stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond),
+            stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond), host_notes(self.steps, count),
         )  # fmt: skip
         return ((*arch.notes, *chain(*each)) for each in zip(*found, strict=True))
 
@@ -133,7 +134,7 @@ def steps_of(
     gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None
 ) -> Steps:
     launched = launches(table, gpu)
-    sums = step_sums(gpu, workload.mode, table, times, launched)
+    sums = step_sums(gpu, workload, table, times, launched)
     steps = Steps(
         gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm
     )

@@ -34,6 +34,7 @@ from tilewise.hwdb.times import Times
 from tilewise.server.step.intervals import Bounds, independent
 from tilewise.server.step.report import Interval, Report
 from tilewise.server.step.time import launches, step_sums
+from tilewise.server.workload import Workload
 
 GROUP = ("kind", "op", "variant", "precision", "layout", "phase", "causal")  # one kernel group: alike in all of these
 ALIGNED = 8  # elements: below 16 bytes cuBLAS takes other kernels, whose errors are their own
@@ -68,10 +69,10 @@ class Errors:
     shorter: Floats
 
 
-def errors_of(gpu: Gpu, table: OperatorTable, times: Times, mode: str) -> Errors:
+def errors_of(gpu: Gpu, table: OperatorTable, times: Times, workload: Workload) -> Errors:
     """The errors of the steps of a table, one a shape; `times` as gpu.predict has them, none refused."""
     launched = launches(table, gpu)
-    sums, seconds = step_sums(gpu, mode, table, times, launched), table.count * times.time_s
+    sums, seconds = step_sums(gpu, workload, table, times, launched), table.count * times.time_s
     waits = sums.issue_s >= sums.time_s
     alike, octaves, state = _likeness(table, times)
     return Errors(
@@ -108,7 +109,7 @@ class Timed:
     """A step with its time, and the operators it was summed from; predicted now, or saved. calibration: "" of a datasheet"""
 
     calibration: str
-    mode: str
+    workload: Workload
     time: Interval
     table: OperatorTable
     times: Times
@@ -117,7 +118,7 @@ class Timed:
     def of(cls, report: Report) -> Timed:
         assert report.step.time is not None
         return cls(
-            calibration=report.calibration, mode=report.workload.mode, time=report.step.time, table=report.table,
+            calibration=report.calibration, workload=report.workload, time=report.step.time, table=report.table,
             times=report.times,
         )  # fmt: skip
 
@@ -132,7 +133,7 @@ def ratio_between(gpu: Gpu, base: Timed, head: Timed) -> Bounds:
     one, two = ((each.time.low_s, each.time.time_s, each.time.high_s) for each in (base, head))
     if base.calibration != head.calibration:
         return independent(one, two)
-    below, above = half_widths(*(errors_of(gpu, each.table, each.times, each.mode) for each in (base, head)))
+    below, above = half_widths(*(errors_of(gpu, each.table, each.times, each.workload) for each in (base, head)))
     ratio = two[1] / one[1]
     return ratio * float(np.exp(-below[0])), ratio, ratio * float(np.exp(above[0]))
 

@@ -1,7 +1,8 @@
 """The time of a step from what its kernels are busy for and what launching them costs; one entry a candidate shape.
 
 A step lasts as long as its kernels with the gaps between them, or as the CPU takes to issue them, whichever is longer. What
-is issued before the host waits for the GPU finds an empty queue: there, issuing adds to the time.
+is issued before the host waits for the GPU finds an empty queue: there, issuing adds to the time. An eager decode adds a token to
+its cache at each step, and cuDNN plans attention anew for each length: that holds the CPU up too.
 """
 
 from __future__ import annotations
@@ -12,14 +13,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.launch import Launch
-from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
 from tilewise.server.step.intervals import bounds
+from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2
+LOW, VALUE, HIGH = range(3)
+PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
 BEFORE_SYNC = "positions"  # layer of what eager transformers does before it asks the GPU whether the batch is packed
 
 
@@ -43,24 +46,30 @@ class Sums:
     launch_high_s: Floats
 
 
-def step_sums(gpu: Gpu, mode: str, table: OperatorTable, times: Times, launched: Floats) -> Sums:
+def step_sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
     """Times of the steps of a table; `launched`: kernels of one execution of each row, as `launches` has them."""
     busy = by_shape(table, times.time_s)
     below, above = bounds(table.shape, table.shapes, table.count, times)
-    cost, number = gpu.launch(mode), by_shape(table, launched)
-    drained = by_shape(table, np.where(before_sync(table), launched, 0.0))
-    usual, least, most = _launch_bounds(cost, number, drained)
+    usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
     return Sums(
-        busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=number, gap_s=usual[0], issue_s=usual[1],
-        time_s=_lasts(busy, usual), low_s=_lasts(busy - below, least), high_s=_lasts(busy + above, most),
+        busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=by_shape(table, launched), gap_s=usual[0],
+        issue_s=usual[1], time_s=_lasts(busy, usual), low_s=_lasts(busy - below, least), high_s=_lasts(busy + above, most),
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
 
 
-def _launch_bounds(cost: Launch, number: Floats, drained: Floats) -> list[tuple[Floats, Floats]]:
-    """(seconds of gaps, of issuing) of all kernels: as usual, at least and at most."""
-    each = (cost.gap_s, cost.issue_s), (cost.gap_low_s, cost.issue_low_s), (cost.gap_high_s, cost.issue_high_s)
-    return [(number * gap + drained * issue, number * issue) for gap, issue in each]
+def _launching(
+    gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, end: int
+) -> tuple[Floats, Floats]:
+    """Seconds of gaps, and of the CPU, at one end of the launch cost."""
+    cost = gpu.launch(workload.mode, training=workload.phase == "train", issue_s=1e-6 * workload.issue_us)
+    torch = workload.engine == "none"  # an engine's scheduler is no part of its step
+    number, drained = by_shape(table, launched), by_shape(table, np.where(before_sync(table), launched, 0.0))
+    gaps = number * cost.gap_s[end] + drained * cost.issue_s[end] + torch * cost.pause_s[end]
+    issue = number * cost.issue_s[end] + torch * cost.call_s[end]
+    if workload.mode == "eager":
+        issue = issue + plans(table, times) * cost.plan_s[end]
+    return gaps, issue
 
 
 def _lasts(busy: Floats, launch: tuple[Floats, Floats]) -> Floats:
@@ -89,3 +98,19 @@ def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
     """Rows whose kernels are issued with none queued: the answer makes the host wait until the GPU is idle."""
     first = [code for code, label in enumerate(table.labels) if label.layer == BEFORE_SYNC]
     return np.isin(table.label, first) if first else np.zeros(len(table), bool)
+
+
+def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
+    """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
+    cudnn = [code for code, name in enumerate(times.kernel_names) if name.startswith("cudnn")]
+    grows = (table.window == 0) | (table.window >= table.seq_kv)
+    found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
+    return found & np.isin(times.kernel, cudnn)
+
+
+def plans(table: OperatorTable, times: Times) -> Floats:
+    """Shapes of attention that cuDNN plans in a step, each once, by candidate; layers that are alike share one."""
+    rows = np.flatnonzero(planned(table, times))
+    sizes = [getattr(table, name)[rows] for name in ("shape", *PLANNED_BY)]
+    first = np.unique(np.stack(sizes), axis=1)[0] if len(rows) else rows
+    return np.bincount(first, minlength=table.shapes).astype(float)

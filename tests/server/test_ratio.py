@@ -73,7 +73,7 @@ def test_many_heads_in_one_call_are_what_single_calls_say(gpu: Gpu) -> None:
 
     def entries(size: Size) -> Errors:
         table = walk(read_with(text, {"intermediate_size": size}), PREFILL).table()
-        return errors_of(gpu, table, gpu.predict(table, PREFILL.clock), PREFILL.mode)
+        return errors_of(gpu, table, gpu.predict(table, PREFILL.clock), PREFILL)
 
     base = entries(14336)
     together = np.stack(half_widths(base, entries(sizes)))

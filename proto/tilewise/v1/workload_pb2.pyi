@@ -141,7 +141,7 @@ CACHE_NONE: Cache
 CACHE_APPEND: Cache
 
 class Workload(_message.Message):
-    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache", "engine", "kv_cache", "expert_skew", "expert_parallel")
+    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache", "engine", "kv_cache", "expert_skew", "expert_parallel", "issue_us")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -159,6 +159,7 @@ class Workload(_message.Message):
     KV_CACHE_FIELD_NUMBER: _ClassVar[int]
     EXPERT_SKEW_FIELD_NUMBER: _ClassVar[int]
     EXPERT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
+    ISSUE_US_FIELD_NUMBER: _ClassVar[int]
     phase: Phase
     batch: int
     sequence: int
@@ -176,4 +177,5 @@ class Workload(_message.Message):
     kv_cache: KvCache
     expert_skew: float
     expert_parallel: int
-    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ..., engine: _Optional[_Union[Engine, str]] = ..., kv_cache: _Optional[_Union[KvCache, str]] = ..., expert_skew: _Optional[float] = ..., expert_parallel: _Optional[int] = ...) -> None: ...
+    issue_us: float
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ..., engine: _Optional[_Union[Engine, str]] = ..., kv_cache: _Optional[_Union[KvCache, str]] = ..., expert_skew: _Optional[float] = ..., expert_parallel: _Optional[int] = ..., issue_us: _Optional[float] = ...) -> None: ...

@@ -45,14 +45,18 @@ class Launch:
             return factor * seconds[1] * low, factor * seconds[1], factor * seconds[1] * high
 
         return replace(
-            self, issue_s=scaled(self.issue_s), call_s=scaled(self.call_s), plan_s=scaled(self.plan_s), source="as asked"
+            self,
+            issue_s=scaled(self.issue_s),
+            call_s=scaled(self.call_s),
+            plan_s=scaled(self.plan_s),
+            source="as asked",
         )
 
 
 def launch(
     mode: str, model: Mapping[str, Any] | None = None, *, training: bool = False, issue_s: float = 0.0
 ) -> Launch:
-    """Launch cost of a mode: of a calibration's launch model ({mode: {issue_s, gap_s: [low, value, high]}}) or published.
+    """Launch cost of a mode: of a calibration's launch model (hwdb/kernels/launch.py) or published.
 
     issue_s: what the asker's host takes to issue one kernel of eager code; 0: not known
     Raises InvalidInput (UNKNOWN_MODE).
@@ -61,18 +65,18 @@ def launch(
         message = f"execution mode {mode!r} is not one of {', '.join(MODES)}"
         raise InvalidInput(message, reason="UNKNOWN_MODE", field="workload.mode", mode=mode)
     measured = model or {}
-    found = _launch(mode, measured.get(mode), training)
-    return found if not issue_s else found.times(issue_s / _launch("eager", measured.get("eager"), training).issue_s[1])
+    found = _launch(mode, measured, training)
+    return found.times(issue_s / _launch("eager", measured, training).issue_s[1]) if issue_s else found
 
 
-def _launch(mode: str, entry: Mapping[str, Any] | None, training: bool) -> Launch:
+def _launch(mode: str, measured: Mapping[str, Any], training: bool) -> Launch:
     facts = _facts()
-    known = facts[mode] | (entry or {"trust": "datasheet"})
+    known = facts[mode] | measured.get(mode, {"trust": "datasheet"})
     low, value, high = known["issue_s"]
     call = known["train_call_s" if training else "call_s"]
     return Launch(
         issue_s=(min(low, facts["hosts"]["fastest"] * value), value, high), gap_s=tuple(known["gap_s"]), call_s=tuple(call),
-        pause_s=tuple(known["pause_s"]), plan_s=tuple(facts["plan"]["time_s"]),
+        pause_s=tuple(known["pause_s"]), plan_s=tuple(measured.get("plan", facts["plan"])["time_s"]),
         trust=Trust[str(known.get("trust", "measured")).upper()], source=known.get("source", "calibration"),
     )  # fmt: skip
 

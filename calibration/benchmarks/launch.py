@@ -2,13 +2,15 @@
 
 mode: "issue": host time of one eager call while the GPU keeps up or lags; "backward": host time per operator of an
 autograd backward; "queued": GPU time per kernel when the host is far ahead (the kernel and the gap behind it);
-"graph": GPU time per node of a replayed graph; "graph_launch": host time to launch a graph; "event": an event pair.
+"graph": GPU time per node of a replayed graph; "graph_launch": host time to launch a graph; "event": an event pair; "plan": host
+time of attention over a number of keys that the process has not met.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import count as counting
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -88,6 +90,7 @@ PLAN: dict[str, tuple[tuple[str, int], ...]] = {
     ),
     "graph_launch": (("add_", 1), ("add_", 100), ("add_", 1000)),
     "event": (("pair", 1),),
+    "plan": (("attention", 1),),
 }
 HOST_MODES = ("issue", "forward", "backward")
 
@@ -213,6 +216,19 @@ def event(device: Device, name: str, count: int) -> Callable[[], float]:
     return lambda: device_time(lambda: None)
 
 
+def plan(device: Device, name: str, count: int) -> Callable[[], float]:
+    """One query of 16 sequences over a key more each time, as a growing cache has it."""
+    keys = counting(1001)
+
+    def once() -> float:
+        shape = (16, 8, next(keys), 64)
+        q = torch.randn(16, 8, 1, 64, device=device.torch, dtype=torch.bfloat16)
+        k, v = (torch.randn(shape, device=device.torch, dtype=torch.bfloat16) for _ in range(2))
+        return host_time(device, lambda: F.scaled_dot_product_attention(q, k, v), 1)
+
+    return once
+
+
 MODES: dict[str, Callable[[Device, str, int], Callable[[], float]]] = {
     "issue": issue,
     "forward": forward,
@@ -221,4 +237,5 @@ MODES: dict[str, Callable[[Device, str, int], Callable[[], float]]] = {
     "graph": graph,
     "graph_launch": graph_launch,
     "event": event,
+    "plan": plan,
 }

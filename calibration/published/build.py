@@ -27,6 +27,7 @@ from tilewise.hwdb.kernels.learning.residual import Points
 from tilewise.hwdb.kernels.machines import host_factor
 from tilewise.hwdb.kernels.memory import published as memory
 from tilewise.hwdb.kernels.software import Origin
+from tilewise.hwdb.launch import MODES
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import State
 
@@ -132,7 +133,7 @@ def _launch() -> dict[str, Any]:
     measured = Database.packaged().gpu(SIBLING)
     model = measured.calibration.model("launch") if measured.calibration else {}
     return {
-        mode: {name: _wider(entry[name]) for name in ("issue_s", "gap_s")} | LAUNCHED for mode, entry in model.items()
+        mode: {name: _wider(model[mode][name]) for name in ("issue_s", "gap_s")} | LAUNCHED for mode in MODES if model
     }
 
 

@@ -84,6 +84,10 @@ def run(
     calibration = start.start(request)
     if calibration is not None:
         click.echo(str(calibration.folder))
+        host = calibration.model("launch").get("eager")
+        if host:
+            issue = f"{1e6 * host['issue_s'][1]:.0f}"
+            click.echo(f"this host takes {issue} us to issue a kernel of eager code (--issue-us {issue})", err=True)
 
 
 @calibrate.command()

@@ -24,11 +24,12 @@ SILENT = "view"
 # A model's Python around its operators: eager steps of eight transformers models whose GPU waits issue a kernel in 46 us
 # (0.7 to 1.4 times that in nine of ten) where the calls alone take 28 (scripts/research/measure_transformers.py, one H100, 2026-11-28)
 FRAMEWORK = (0.7 * 1.65, 1.65, 1.4 * 1.65)
+PLANS = (0.7, 1.0, 1.3)  # what nine models' plans differ by (launch.toml)
 NODE_GAP_S = [0.0, 0.0, 1e-7]  # see the module; the upper end is what 100 and 1000 nodes differ by
 
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
-    """{mode: {issue_s, gap_s: [low, value, high], source}}, as hwdb/launch.py reads it."""
+    """{mode: {issue_s, gap_s: [low, value, high], source}, plan: {time_s}}, as hwdb/launch.py reads it."""
     return fit(calibration.measurements("launch"), machines.between_hosts(calibration))
 
 
@@ -45,10 +46,12 @@ def fit(columns: Measurements, differ: float = 0.0) -> dict[str, Any]:
     eager = [share * (np.median(recorded) + silent) for share in FRAMEWORK]
     compiled = [calls.min() / 2, calls.min(), float(np.median(calls))]
     per_node = _times(columns, "graph_launch", calls=1000).get("add_", 0.0) / 1000
+    plan = [share * seconds for seconds in _times(columns, "plan").values() for share in PLANS]
     return {
         "eager": _entry(wider(eager, differ), gap),
         "compiled": _entry(wider(compiled, differ), gap),
         "graph": _entry([0.0, per_node, 10 * per_node], NODE_GAP_S),
+        **({"plan": {"time_s": plan}} if plan else {}),
     }
 
 

@@ -58,7 +58,9 @@ def operator_pairs(gpu: Gpu, sheet: Sheet) -> Iterator[Pair]:
     single, times = single[np.isfinite(times.time_s)], times.select(np.flatnonzero(np.isfinite(times.time_s)))
     off = np.log(asked.time_s[asked.owner[single]] / times.time_s)
     half = 0.5 * np.log(times.high_s / times.low_s)
-    entries = ratio.errors_of(gpu, one_by_one(asked.table.select(single)), times, Workload(phase="prefill", sequence=1, mode="graph"))
+    entries = ratio.errors_of(
+        gpu, one_by_one(asked.table.select(single)), times, Workload(phase="prefill", sequence=1, mode="graph")
+    )
     i, j = np.triu_indices(len(single), 1)
     near = (np.abs(entries.place[i] - entries.place[j]).sum(1) < NEAR) & (entries.group[i] == entries.group[j])
     for at in np.random.default_rng(0).permutation(np.flatnonzero(near))[:MOST]:

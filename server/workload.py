@@ -111,8 +111,8 @@ class Workload:
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
         if self.engine == "none" and self.kv_cache != "auto":
             raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
-        for name, most in (("expert_skew", SKEW_MAX), ("issue_us", ISSUE_MAX)):
-            _number(name, getattr(self, name), most)
+        _number("expert_skew", self.expert_skew, "0 (even)", SKEW_MAX)
+        _number("issue_us", self.issue_us, "0 (the calibration's host)", ISSUE_MAX)
         if self.engine == "none" and self.expert_skew:
             raise _invalid(
                 "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
@@ -174,11 +174,11 @@ def _positive(name: str, value: int, phase: str) -> None:
         raise _invalid(name, f"{name} {value} is out of range for {phase}: 1 to {LIMIT - 1}")
 
 
-def _number(name: str, value: float, most: float) -> None:
+def _number(name: str, value: float, least: str, most: float) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise _invalid(name, f"{name} must be a number, got {value!r}")
     if not 0 <= value <= most:
-        raise _invalid(name, f"{name} {value:g} is out of range: 0 to {most:g}")
+        raise _invalid(name, f"{name} {value:g} is out of range: {least} to {most:g}")
 
 
 def _invalid(field: str, message: str) -> InvalidInput:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Series
 
-from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
+from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
@@ -86,9 +87,12 @@ def project(
     sizes = [(k, n if width is None else width) for (k, n), width in zip(shards, given, strict=True)]
     inputs = sizes[0][0]
     library = plan.kernels.product(precision)
-    if not plan.kernels.casts(precision):
-        _quantize(e, plan, tokens, inputs, "quantize", e.forward, plain)
+    narrow = casts.narrow(plan, plain)
+    if narrow and not plan.kernels.casts(precision):
+        casts.cast(e, plan, "quantize", tokens, inputs, e.forward, readers=len(linears))
     for linear, (k, n) in zip(linears, sizes, strict=True):
+        if narrow and plan.train:
+            casts.cast(e, plan, "quantize_weight", n, k, e.forward)
         e.gemm(linear.name, tokens, n, k, precision=precision, widths=widths, direction=e.forward, library=library)
         if linear.split == Split.ROW:
             all_reduce(e, plan, tokens, n, e.forward)
@@ -96,8 +100,11 @@ def project(
         return
     if save_input:
         e.save(tokens * inputs * plan.width)
+    if narrow:
+        casts.cast(e, plan, "quantize", tokens, inputs, "backward", readers=len(linears), again=True)
     for linear, (k, n) in zip(linears, sizes, strict=True):
-        _quantize(e, plan, tokens, n, "quantize_gradient", "backward", plain)
+        if narrow:
+            _cast_gradient(e, plan, tokens, n, k, input_gradient)
         _gradients(e, plan, linear, tokens, n, k, precision, widths, input_gradient)
     if input_gradient and len(linears) > 1:
         accumulate(e, plan, tokens, inputs, len(linears) - 1)
@@ -129,10 +136,14 @@ def _gradients(
         )
 
 
-def _quantize(e: Emitter, plan: Plan, rows: Number, cols: Number, name: str, direction: str, plain: bool) -> None:
-    """Cast a GEMM's input to the narrow format, with its scales."""
-    if FORMATS[plan.linear].bytes < 2 and not plain:
-        e.memory(name, "quantize", rows, cols, rows * cols * plan.width, rows * cols * plan.inner, direction=direction)
+def _cast_gradient(e: Emitter, plan: Plan, tokens: Number, n: Number, k: Number, input_gradient: bool) -> None:
+    """The operands of both backward products; the input has been cast already."""
+    casts.cast(e, plan, "quantize_gradient", tokens, n, "backward", readers=1 + input_gradient)
+    casts.transposed(e, plan, "quantize_gradient", tokens, n)
+    casts.transposed(e, plan, "quantize", tokens, k)
+    if input_gradient:
+        casts.cast(e, plan, "quantize_weight", n, k, "backward", again=True)
+        casts.transposed(e, plan, "quantize_weight", n, k)
 
 
 def all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:

@@ -334,3 +334,22 @@ CROSS_ENTROPY = (
         Operands.of("arr"),
     ),
 )
+# A cast to a narrow format as torchao's Float8Linear makes it, read off torchao 0.16 operator by operator (emulated, on the CPU)
+_LARGEST = (_launch("pointwise", "a", "a"), _launch("reduce", "a", "r"))  # abs, max
+LARGEST = _LARGEST[1:]  # inductor's pass for the scale of a whole tensor
+CAST_TENSOR = (
+    *_LARGEST,
+    _launch("pointwise", "r", "r", times=6),  # fp64 and back, clamp, reciprocal
+    _launch("cast", "a", "f"),
+    _launch("pointwise", "f", "f", times=2),  # scale, clamp
+    _launch("cast", "f", "b"),
+)
+CAST_ROW = (
+    *_LARGEST,
+    _launch("pointwise", "r", "r", times=9),  # the scale is a power of two besides
+    _launch("cast", "a", "f"),
+    _launch("mul.row", "fr", "f"),
+    _launch("pointwise", "f", "f"),
+    _launch("cast", "f", "b"),
+)
+CAST_TRANSPOSED = (_launch("transpose", "b", "b"),)  # _scaled_mm reads its first operand by rows, its second by columns

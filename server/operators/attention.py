@@ -40,7 +40,7 @@ def attend(
             _append_cache(e, plan, att, style, heads)
         if plan.decode and att.latent is not None:
             _expand_latent(e, plan, att.latent, att, heads)
-        if style.broadcasts_kv and same(heads.kv, 1):
+        if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
         else:
             kernel(e, plan, att, heads)

@@ -1,7 +1,7 @@
 """Attention by torch's math path: fp32 products and a softmax over every query-key pair.
 
-sdpa takes it where keys and values have one head and leave it to broadcasting to meet the query heads (transformers' Falcon with
-multi_query): no fused kernel accepts that. Everything is lifted to fp32, whose products run without tensor cores; keys and
+sdpa takes it where it is told to, and where keys and values have one head and leave it to broadcasting to meet the query heads
+(transformers' Falcon with multi_query): no fused kernel accepts that. Everything is lifted to fp32, whose products run without tensor cores; keys and
 values are written out for every head. The kernels are those of one model's profiles in all phases and modes (2 layers, 32 heads
 of 64, one H100 SXM5 80 GB, torch 2.11.0+cu130, transformers 5.17.0, 2026-11-28).
 """

@@ -1,4 +1,4 @@
-"""Judge engines' steps by measured serving, as a table in markdown: a check of sanity, nothing is fitted to it.
+"""Judge engines' steps by measured serving, as a table in markdown; with --spread also by how much they are less sure than kernels.
 
     python scripts/research/judge_serving.py SERVING.csv --configs DIR [--skew 1.01] [--rows OUT.csv]
 
@@ -8,7 +8,8 @@ others go on, and one prefill of `isl` tokens; so at a concurrency of `batch` a 
     decode(batch, context = isl + osl / 2) + batch / osl * prefill(one sequence of isl tokens)
 
 Asked are rows of one board whose attention is split by tensor parallelism, the experts by either. Scheduling, sampling, detokenising,
-speculative decoding and requests that wait are no part of the prediction.
+speculative decoding and requests that wait are no part of the prediction; --spread fits the [engine] terms of server/step/intervals.toml
+(to intervals without them) and judges them on the GPUs, models and engines left out. No time is fitted.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import csv
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -164,6 +165,42 @@ def table(found: Iterable[Judged]) -> Iterator[str]:
         yield f"| {' | '.join(key)} | {len(group)} | {middle:.2f} | {low:.2f} to {high:.2f} | {inside:.0f} |"
 
 
+def spread(found: Sequence[Judged]) -> Iterator[str]:
+    """The least further log half-widths below and above that cover nine rows in ten, and what they cover of rows left out."""
+    yield "| left out | rows | below | above | covered, % |"
+    yield "|---|--:|--:|--:|--:|"
+    below, above = terms(found)
+    yield f"| nothing | {len(found)} | {below:.2f} | {above:.2f} | {100 * covered(found, below, above):.0f} |"
+    for name in ("gpu", "model", "engine"):
+        values, inside = {getattr(one.case, name) for one in found}, 0.0
+        for value in values:
+            apart = [one for one in found if getattr(one.case, name) == value]
+            others = [one for one in found if getattr(one.case, name) != value]
+            inside += len(apart) * covered(apart, *terms(others))
+        yield f"| each {name} | {len(found)} | | | {100 * inside / len(found):.0f} |"
+
+
+def terms(found: Sequence[Judged]) -> tuple[float, float]:
+    """What 5 % of the rows need more than, on either side of the prediction."""
+    off = -np.log([one.ratio for one in found])
+    ends = (
+        np.log([one.step.time_s / one.step.low_s for one in found]),
+        np.log([one.step.high_s / one.step.time_s for one in found]),
+    )
+    lacking = [
+        np.sqrt(np.clip(off**2 - end**2, 0, None)) * (off * side > 0) for end, side in zip(ends, (-1, 1), strict=True)
+    ]
+    below, above = (float(np.quantile(each, 0.95, method="higher")) for each in lacking)
+    return below, above
+
+
+def covered(found: Sequence[Judged], below: float, above: float) -> float:
+    off = [-np.log(one.ratio) for one in found]
+    lows = [-np.hypot(np.log(one.step.time_s / one.step.low_s), below) for one in found]
+    highs = [np.hypot(np.log(one.step.high_s / one.step.time_s), above) for one in found]
+    return float(np.mean([low <= each <= high for low, each, high in zip(lows, off, highs, strict=True)]))
+
+
 def write(path: str, found: Iterable[Judged]) -> None:
     """Every row with its prediction."""
     with open(path, "w", newline="", encoding="utf-8") as file:
@@ -182,6 +219,7 @@ def main() -> None:
         "--skew", type=float, default=0.0, help="of tokens over experts (tilewise predict --expert-skew)"
     )
     parser.add_argument("--rows")
+    parser.add_argument("--spread", action="store_true")
     options = parser.parse_args()
     left: Counter[str] = Counter()
     found = []
@@ -193,6 +231,8 @@ def main() -> None:
                 left[f"refused: {case.gpu} {case.model} {case.engine} {case.precision}: {error}"] += 1
     print("\n".join(table(found)))
     print("\nnot asked:", *(f"{count} {why}" for why, count in left.most_common()), sep="\n  ")
+    if options.spread:
+        print("", *spread(found), sep="\n")
     if options.rows:
         write(options.rows, found)
 

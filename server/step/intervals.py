@@ -6,7 +6,7 @@ the rest is each row's own. With H_i the half-width of row i, repeats counted in
 
     sqrt(shared (sum H_i)^2 + (1 - shared) sum H_i^2)
 
-intervals.toml holds `shared` and how it was measured. The interval of a ratio of two steps that one calibration answers
+intervals.toml holds `shared` and how it was measured, and by how much a serving engine's steps are less sure. The interval of a ratio of two steps that one calibration answers
 is that of server/step/ratio.py; of two that have no measurement in common, `independent`.
 """
 
@@ -16,6 +16,7 @@ import math
 import tomllib
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def bounds(group: Ints, size: int, count: Floats, times: Times) -> tuple[Floats,
 
 def half_width(group: Ints, size: int, half: Floats, shared: float | None = None) -> Floats:
     """Half-width of the sum of rows by group; half: that of each row with all its repeats. `shared`: unset, as measured."""
-    part = _shared() if shared is None else shared
+    part = _facts()["shared"] if shared is None else shared
     together, squares = np.bincount(group, half, size), np.bincount(group, half**2, size)
     width: Floats = np.sqrt(part * together**2 + (1 - part) * squares)
     return width
@@ -46,8 +47,16 @@ def independent(base: Bounds, head: Bounds) -> Bounds:
     return ratio * math.exp(-below), ratio, ratio * math.exp(above)
 
 
-@cache
-def _shared() -> float:
-    return float(
-        tomllib.loads((files("tilewise.server.step") / "intervals.toml").read_text(encoding="utf-8"))["shared"]
+def served(time_s: Floats, low_s: Floats, high_s: Floats) -> tuple[Floats, Floats]:
+    """(low, high) of an engine's steps, whose kernels alone make the interval given: wider by what serving differs by from them."""
+    terms = _facts()["engine"]
+    below, above = (
+        np.hypot(np.log(ends), terms[name]) for ends, name in ((time_s / low_s, "below"), (high_s / time_s, "above"))
     )
+    return time_s * np.exp(-below), time_s * np.exp(above)
+
+
+@cache
+def _facts() -> dict[str, Any]:
+    """intervals.toml."""
+    return tomllib.loads((files("tilewise.server.step") / "intervals.toml").read_text(encoding="utf-8"))

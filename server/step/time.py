@@ -16,7 +16,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
-from tilewise.server.step.intervals import bounds
+from tilewise.server.step.intervals import bounds, served
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
@@ -51,9 +51,12 @@ def step_sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, 
     busy = by_shape(table, times.time_s)
     below, above = bounds(table.shape, table.shapes, table.count, times)
     usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
+    time, low, high = _lasts(busy, usual), _lasts(busy - below, least), _lasts(busy + above, most)
+    if workload.engine != "none":
+        low, high = served(time, low, high)
     return Sums(
         busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=by_shape(table, launched), gap_s=usual[0],
-        issue_s=usual[1], time_s=_lasts(busy, usual), low_s=_lasts(busy - below, least), high_s=_lasts(busy + above, most),
+        issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
 

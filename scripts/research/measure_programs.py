@@ -1,10 +1,10 @@
 """Steps of transformers models in every phase and way to run them: predicted first, then measured on a GPU.
 
-    python scripts/research/measure_programs.py predict GPU --out predicted.csv [--only NAME,...]
-    python scripts/research/measure_programs.py measure --out DIR [--only NAME,...]
+    python scripts/research/measure_programs.py predict GPU --out predicted.csv [--only NAME,...] [--ways MODE:PHASE,...]
+    python scripts/research/measure_programs.py measure --out DIR [--only NAME,...] [--ways MODE:PHASE,...]
 
 Random weights, two layers, bf16, sdpa. Prefill and training of 2 x 2048 tokens; decode of 16 sequences over a DynamicCache of
-2048 tokens (eager) or a StaticCache of 4096 (compiled, and as a CUDA graph under reduce-overhead). `busy_ms` is the sum of kernel
+2048 tokens (eager) or a StaticCache of 4096 (compiled); graph: the same under reduce-overhead. `busy_ms` is the sum of kernel
 times of one call by the profiler, `wall_ms` the median of three windows of five calls. `predict` needs Tilewise, `measure` torch
 and transformers.
 """
@@ -34,7 +34,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 LAYERS, BATCH, SEQUENCE, SEQUENCES, CACHED, STATIC = 2, 2, 2048, 16, 2048, 4096
 WAYS = [("eager", "prefill"), ("eager", "train"), ("eager", "decode"), ("compiled", "train"), ("compiled", "prefill"),
-        ("compiled", "decode"), ("graph", "decode")]  # fmt: skip
+        ("compiled", "decode"), ("graph", "decode"), ("graph", "train")]  # fmt: skip
 GROWN = 20  # tokens by which a cache has grown when it is looked at
 
 
@@ -42,17 +42,18 @@ def config_of(name: str) -> dict[str, Any]:
     return {**MODELS[name], "num_hidden_layers": LAYERS, "torch_dtype": "bfloat16"}
 
 
-def predict(gpu: str, names: list[str], out: Path) -> None:
-    """Busy time of every model and way, with its interval."""
+def predict(gpu: str, names: list[str], ways: list[tuple[str, str]], out: Path) -> None:
+    """Busy time of every model and way, with its interval, and the same of the wall time."""
     import tilewise
 
     with out.open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(
-            ["model", "gpu", "calibration", "mode", "phase", "busy_ms", "low_ms", "high_ms", "kernels", "trust"]
-        )
+            ["model", "gpu", "calibration", "mode", "phase", "busy_ms", "low_ms", "high_ms", "kernels", "trust",
+             "wall_ms", "wall_low_ms", "wall_high_ms"]
+        )  # fmt: skip
         for name in names:
-            for mode, phase in WAYS:
+            for mode, phase in ways:
                 table.writerow([name, gpu, *predicted(tilewise, config_of(name), gpu, mode, phase)])
 
 
@@ -69,12 +70,22 @@ def predicted(tilewise: Any, config: dict[str, Any], gpu: str, mode: str, phase:
     report = predict_step(
         Database.packaged().gpu(gpu), read(json.dumps(config)), Workload(phase=phase, mode=mode, **sizes, **more)
     )
-    busy = report.step.busy
-    times = [f"{1e3 * each:.4f}" for each in (busy.time_s, busy.low_s, busy.high_s)]
-    return [report.calibration, mode, phase, *times, f"{report.step.launches:.0f}", report.step.trust.name.lower()]
+    busy, wall = (
+        [f"{1e3 * each:.4f}" for each in (time.time_s, time.low_s, time.high_s)]
+        for time in (report.step.busy, report.step.time)
+    )
+    return [
+        report.calibration,
+        mode,
+        phase,
+        *busy,
+        f"{report.step.launches:.0f}",
+        report.step.trust.name.lower(),
+        *wall,
+    ]
 
 
-def measure(names: list[str], out: Path, budget_s: float) -> None:
+def measure(names: list[str], ways: list[tuple[str, str]], out: Path, budget_s: float) -> None:
     import torch
 
     out.mkdir(parents=True, exist_ok=True)
@@ -83,7 +94,7 @@ def measure(names: list[str], out: Path, budget_s: float) -> None:
         table = csv.writer(file, lineterminator="\n")
         table.writerow(["model", "device", "mode", "phase", "wall_ms", "spread", "busy_ms", "kernels"])
         for name in names:
-            for mode, phase, call in calls(name):
+            for mode, phase, call in calls(name, ways):
                 if time.time() > last:
                     print("out of time before", name, mode, phase)
                     return
@@ -95,7 +106,7 @@ def measure(names: list[str], out: Path, budget_s: float) -> None:
                 )
 
 
-def calls(name: str) -> Iterator[tuple[str, str, Callable[[], None]]]:
+def calls(name: str, ways: list[tuple[str, str]]) -> Iterator[tuple[str, str, Callable[[], None]]]:
     """Each way to run a model, set up when it is asked for."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache, StaticCache
@@ -106,7 +117,7 @@ def calls(name: str) -> Iterator[tuple[str, str, Callable[[], None]]]:
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
     ids = torch.randint(0, config.vocab_size - 1, (BATCH, SEQUENCE), device="cuda")
     token = torch.randint(0, config.vocab_size - 1, (SEQUENCES, 1), device="cuda")
-    for mode, phase in WAYS:
+    for mode, phase in ways:
         torch._dynamo.reset()
         how = {} if mode != "graph" else {"mode": "reduce-overhead"}
         run = model if mode == "eager" else torch.compile(model, dynamic=False, **how)
@@ -122,6 +133,8 @@ def calls(name: str) -> Iterator[tuple[str, str, Callable[[], None]]]:
         at = torch.full((SEQUENCES, 1), STATIC - 50, device="cuda")
 
         def call(run: Any = run, phase: str = phase, mode: str = mode, cache: Any = cache, at: Any = at) -> None:
+            if mode == "graph":
+                torch.compiler.cudagraph_mark_step_begin()
             if phase == "train":
                 run(input_ids=ids, labels=ids, use_cache=False).loss.backward()
                 for parameter in model.parameters():
@@ -131,8 +144,6 @@ def calls(name: str) -> Iterator[tuple[str, str, Callable[[], None]]]:
                 if phase == "prefill":
                     run(input_ids=ids, logits_to_keep=1, use_cache=False)
                     return
-                if mode == "graph":
-                    torch.compiler.cudagraph_mark_step_begin()
                 places = {} if mode == "eager" else {"position_ids": at}
                 run(input_ids=token, past_key_values=cache, use_cache=True, **places)
 
@@ -171,13 +182,14 @@ def main() -> None:
     parser.add_argument("gpu", nargs="?", default="h100-sxm5-80gb")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--only", default=",".join(MODELS))
+    parser.add_argument("--ways", default=",".join(map(":".join, WAYS)))
     parser.add_argument("--budget", type=float, default=500.0)
     options = parser.parse_args()
-    names = options.only.split(",")
+    names, ways = options.only.split(","), [tuple(way.split(":")) for way in options.ways.split(",")]
     if options.what == "predict":
-        predict(options.gpu, names, options.out)
+        predict(options.gpu, names, ways, options.out)
     else:
-        measure(names, options.out, options.budget)
+        measure(names, ways, options.out, options.budget)
 
 
 if __name__ == "__main__":

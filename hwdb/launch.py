@@ -72,10 +72,10 @@ def launch(
 def _launch(mode: str, measured: Mapping[str, Any], training: bool) -> Launch:
     facts = _facts()
     known = facts[mode] | measured.get(mode, {"trust": "datasheet"})
+    known |= facts[mode].get("train", {}) if training else {}
     low, value, high = known["issue_s"]
-    call = known["train_call_s" if training else "call_s"]
     return Launch(
-        issue_s=(min(low, facts["hosts"]["fastest"] * value), value, high), gap_s=tuple(known["gap_s"]), call_s=tuple(call),
+        issue_s=(min(low, facts["hosts"]["fastest"] * value), value, high), gap_s=tuple(known["gap_s"]), call_s=tuple(known["call_s"]),
         pause_s=tuple(known["pause_s"]), plan_s=tuple(measured.get("plan", facts["plan"])["time_s"]),
         trust=Trust[str(known.get("trust", "measured")).upper()], source=known.get("source", "calibration"),
     )  # fmt: skip

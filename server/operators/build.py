@@ -67,9 +67,9 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
     with e.scope(layer="weights", count=1):
-        gather(
-            e, plan, around_parameters(arch, plan.tp), ("forward",)
-        )  # of the last layers used again at once, so kept
+        last = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp
+        gather(e, plan, last, ("forward",))  # needed again at once, so kept
+        gather(e, plan, around_parameters(arch, plan.tp) - last)
     optimize(e, plan, rank_parameters(arch, plan.tp))
     return e
 

@@ -9,6 +9,7 @@ from tilewise.client.rows import Rows
 
 Trust = Literal["datasheet", "published", "measured"]
 Wall = Literal["compute", "memory", "special_function", "launch", "communication"]
+Stack = Literal["transformers", "torchtitan", "vllm", "sglang", "trtllm", "megatron"]
 Phase = Literal["train", "prefill", "decode"]
 Mode = Literal["eager", "compiled", "graph"]
 Precision = Literal[
@@ -31,7 +32,6 @@ Optimizer = Literal["none", "adamw"]
 State = Literal["burst", "sustained"]
 Logits = Literal["last", "all"]
 AttentionBackend = Literal["auto", "flash", "cudnn", "math"]
-Engine = Literal["none", "trtllm", "vllm", "sglang"]
 KvCache = Literal["auto", "fp8"]
 Cache = Literal["none", "append"]
 Objective = Literal["time", "energy"]
@@ -94,7 +94,8 @@ class Workload:
     """Input format of the linear layers' matrix multiplications; attention, router and lm_head keep 16 bits under the
     8-bit and 4-bit formats. Unset: bf16."""
     mode: Mode
-    """How the framework launches kernels. Unset: eager."""
+    """How the stack launches kernels. Unset: the first that the stack has: eager, compiled for torchtitan, graph for
+    an engine."""
     tensor_parallel: int
     """GPUs that share every layer; 1 or more, a divisor of the sizes that are split. Unset or 0: 1."""
     recompute: Recompute
@@ -109,20 +110,23 @@ class Workload:
     """Which attention kernels run. Unset: the framework's own choice."""
     cache: Cache
     """Whether keys and values are kept for later tokens. Unset: not in training, kept elsewhere."""
-    engine: Engine
-    """Whose kernels serve, in prefill and decode, launched as one graph; refused in training. Unset: the framework's
-    own."""
     kv_cache: KvCache
     """Format of cached keys and values; fp8 needs an engine. Unset: that of the activations."""
-    expert_skew: float
-    """How unevenly an engine's tokens choose experts: the r-th most chosen one's share falls as r^-skew; 0..2. Unset
-    or 0: evenly."""
+    expert_skew: float | None
+    """How unevenly an engine's tokens choose experts: the r-th most chosen one's share falls as r^-skew; 0 (evenly)
+    to 2. Unset: 1.01 for an engine, 0 elsewhere."""
     expert_parallel: int
     """Of an engine's tensor_parallel GPUs, among how many whole experts are shared out; the rest divide an expert's
     width. 1 or more, a divisor of tensor_parallel. Unset or 0: 1."""
     issue_us: float
     """Microseconds that the host's CPU takes to issue one kernel of eager code; 0..1000. Unset or 0: as on the host
     of the calibration."""
+    stack: Stack
+    """The whole program that runs the model. Unset: transformers in training, vLLM in prefill and decode;
+    transformers too where a mode or an attention backend is named."""
+    reserve: float | None
+    """Share of the GPU's memory that must stay free for context, allocator and fragmentation; 0..0.9. Unset: the
+    stack's, 0.06."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -468,7 +472,8 @@ class MemoryPart:
     """One use of memory."""
 
     name: str
-    """"weights", "gradients", "optimizer_state", "activations", "logits", "kv_cache", "workspace" ..."""
+    """"weights", "gathered_weights", "master_weights", "gradients", "optimizer_state", "activations", "logits",
+    "kv_cache", "workspace" ..."""
     size_bytes: int
     """Its size in bytes; >= 0."""
     peak_bytes: int
@@ -484,9 +489,9 @@ class Memory:
     capacity_bytes: int
     """Bytes of the GPU's memory; > 0."""
     fits: bool
-    """Whether the total fits into the capacity."""
+    """Whether the total fits into the capacity beside the reserve."""
     free_bytes: int
-    """capacity_bytes - total_bytes; negative by how much it does not fit."""
+    """capacity_bytes - reserve_bytes - total_bytes; negative by how much it does not fit."""
     peak_moment: str
     """When the peak falls, such as "backward" or "optimizer step"."""
     parts: Rows[MemoryPart]
@@ -494,6 +499,8 @@ class Memory:
     kv_cache_bytes_per_token: int
     """KV cache of one token of one sequence in bytes, over all layers on this GPU; 0 where the workload keeps no
     cache."""
+    reserve_bytes: int
+    """Bytes left to the GPU's context, the allocator and fragmentation; 0 or more."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -871,7 +878,8 @@ class Keywords(TypedDict, total=False):
     """Input format of the linear layers' matrix multiplications; attention, router and lm_head keep 16 bits under the
     8-bit and 4-bit formats. Unset: bf16."""
     mode: Mode | None
-    """How the framework launches kernels. Unset: eager."""
+    """How the stack launches kernels. Unset: the first that the stack has: eager, compiled for torchtitan, graph for
+    an engine."""
     tensor_parallel: int | None
     """GPUs that share every layer; 1 or more, a divisor of the sizes that are split. Unset or 0: 1."""
     recompute: Recompute | None
@@ -886,17 +894,20 @@ class Keywords(TypedDict, total=False):
     """Which attention kernels run. Unset: the framework's own choice."""
     cache: Cache | None
     """Whether keys and values are kept for later tokens. Unset: not in training, kept elsewhere."""
-    engine: Engine | None
-    """Whose kernels serve, in prefill and decode, launched as one graph; refused in training. Unset: the framework's
-    own."""
     kv_cache: KvCache | None
     """Format of cached keys and values; fp8 needs an engine. Unset: that of the activations."""
     expert_skew: float | None
-    """How unevenly an engine's tokens choose experts: the r-th most chosen one's share falls as r^-skew; 0..2. Unset
-    or 0: evenly."""
+    """How unevenly an engine's tokens choose experts: the r-th most chosen one's share falls as r^-skew; 0 (evenly)
+    to 2. Unset: 1.01 for an engine, 0 elsewhere."""
     expert_parallel: int | None
     """Of an engine's tensor_parallel GPUs, among how many whole experts are shared out; the rest divide an expert's
     width. 1 or more, a divisor of tensor_parallel. Unset or 0: 1."""
     issue_us: float | None
     """Microseconds that the host's CPU takes to issue one kernel of eager code; 0..1000. Unset or 0: as on the host
     of the calibration."""
+    stack: Stack | None
+    """The whole program that runs the model. Unset: transformers in training, vLLM in prefill and decode;
+    transformers too where a mode or an attention backend is named."""
+    reserve: float | None
+    """Share of the GPU's memory that must stay free for context, allocator and fragmentation; 0..0.9. Unset: the
+    stack's, 0.06."""

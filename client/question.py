@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from google.protobuf.message import Message
 
 from tilewise.hwdb.errors import InvalidInput, TooLarge, choice, unknown
+from tilewise.server import stacks
 from tilewise.server.messages import words
 from tilewise.v1.advice_pb2 import Axis
 from tilewise.v1.model_pb2 import Model
@@ -93,12 +94,15 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
         raise InvalidInput(
             "phase is required: train, prefill or decode", reason="FIELD_REQUIRED", field="workload.phase"
         )
+    for name in stacks.RETIRED:
+        if name in given:
+            raise _invalid(name, stacks.renamed(name, given[name]))
     return message_of(Workload, given)
 
 
 def message_of(kind: type[Asked], given: Mapping[str, Any]) -> Asked:
     """A message of the contract from its fields by name: enums as words, None for what is left unset."""
-    known = kind.DESCRIPTOR.fields_by_name
+    known = words.living(kind.DESCRIPTOR)
     for name in given:
         if name not in known:
             raise _invalid(name, f"{name!r} is no keyword here: {choice(name, known)}")

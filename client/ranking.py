@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 from tilewise.client.client import TilewiseClient
 from tilewise.client.question import message_of, number
 from tilewise.hwdb.errors import OutOfRange
+from tilewise.server.messages.question import program_of
 from tilewise.server.messages.words import word
 from tilewise.server.step.intervals import independent
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import gpu_pb2
 from tilewise.v1.model_pb2 import Model
 from tilewise.v1.prediction_pb2 import Trust
-from tilewise.v1.workload_pb2 import Precision, Workload
+from tilewise.v1.workload_pb2 import Precision, Stack, Workload
 
 EVERY = ("bf16", "fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4")
 PEAK_KEYS = {"fp8_block": "fp8"}  # precisions whose dense rate has another name
@@ -26,7 +27,7 @@ Asked = tuple[int, gpu_pb2.Gpu, str]
 class Entry:
     """A prediction in one precision. tokens_per_s with its 90 % interval, 0 where `reason` says why there is none;
 
-    power_w: the GPU's limit; place: counted from 1 within its batch, 0 before the order is made
+    power_w: the GPU's limit; place: counted from 1 within its batch, 0 before the order is made; stack: what runs it, "" where refused
     """
 
     batch: int
@@ -41,6 +42,7 @@ class Entry:
     fits: bool
     reason: str = ""
     place: int = 0
+    stack: str = ""
 
     @property
     def tokens_per_j_at_tdp(self) -> float:
@@ -56,13 +58,15 @@ def ranked(
     formats: Sequence[str] = (),
     batches: Sequence[int] = (),
 ) -> list[Entry]:
-    """Every GPU in every format and batch, in one call; unset: all calibrated GPUs, `EVERY` format, the workload's batch.
+    """Every GPU in every format and batch, in one call; unset: all calibrated GPUs, `EVERY` format that the stack has, the workload's batch.
 
     A workload that has a precision is asked about in that one, where no formats are named.
     """
     for name in formats:
         number("precision", Precision.DESCRIPTOR, name)
-    alone = [word(Precision.DESCRIPTOR, workload.precision)] if workload.precision else EVERY
+    runs = program_of(workload).precisions
+    usual = [name for name in EVERY if not runs or name in runs]
+    alone = [word(Precision.DESCRIPTOR, workload.precision)] if workload.precision else usual
     questions = list(asked(batches or [workload.batch or 1], known(client, gpus), formats or alone))
     return entries(questions, client.batch_predict(_request(model, workload, question) for question in questions))
 
@@ -117,6 +121,7 @@ def _entry(batch: int, gpu: gpu_pb2.Gpu, precision: str, result: advisor.Predict
         tokens_per_s_high=rate * time / prediction.time_low_s if rate else 0.0,
         power_w=gpu.power_w, trust=word(Trust.DESCRIPTOR, prediction.trust),
         calibration=gpu.calibration, fits=result.response.memory.fits, reason=reason,
+        stack=word(Stack.DESCRIPTOR, result.response.workload.stack),
     )  # fmt: skip
 
 

@@ -98,6 +98,8 @@ def message_class(contract: Contract, name: str) -> Iterator[str]:
 def workload_keywords(contract: Contract) -> list[str]:
     lines = ["", "", "class Keywords(TypedDict, total=False):", '    """The keywords that describe a workload."""', ""]
     for field in contract.messages["Workload"].field:
+        if field.options.deprecated:
+            continue
         comment = contract.comments[f"Workload.{field.name}"]
         kind = scalar(field)
         lines.append(f"    {field.name}: {f'Required[{kind}]' if 'Required.' in comment else f'{kind} | None'}")
@@ -108,6 +110,8 @@ def workload_keywords(contract: Contract) -> list[str]:
 def fields(contract: Contract, name: str) -> Iterator[tuple[str, str, str]]:
     """Key, type and comment of what a message holds; a Prediction and a Peak stand among the fields that hold them."""
     for field in contract.messages[name].field:
+        if field.options.deprecated:
+            continue
         comment, inner = contract.comments[f"{name}.{field.name}"], field.type_name.rpartition(".")[2]
         repeated, missing = field.label == field.LABEL_REPEATED, " | None" if may_miss(contract, name, field) else ""
         if inner == "Prediction":

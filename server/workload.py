@@ -5,26 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewise.hwdb.errors import InvalidInput, unknown
-from tilewise.hwdb.kernels.software import engines
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.times import State
+from tilewise.server import stacks
+from tilewise.server.stacks import Stack
 
 STATES = {"burst": State.BURST, "sustained": State.SUSTAINED}
 CHOICES: dict[str, tuple[str, ...]] = {
     "phase": ("train", "prefill", "decode"),
     "precision": tuple(NAMES),
     "mode": ("eager", "compiled", "graph"),
-    "recompute": ("none", "selective", "full"),
+    "recompute": stacks.RECOMPUTE,
     "optimizer": ("adamw", "none"),
     "state": tuple(STATES),
     "logits": ("last", "all"),
     "cache": ("none", "append"),
     "attention_backend": ("auto", "flash", "cudnn", "math"),
-    "engine": ("none", *engines()),
+    "stack": stacks.NAMES,
     "kv_cache": ("auto", "fp8"),
 }
 LIMIT = 1 << 40  # beyond any real size; keeps products of sizes inside int64
 SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
+RESERVE_MAX = 0.9  # of the GPU's memory
+SERVING = ("kv_cache", "expert_skew", "expert_parallel")  # what engines alone can be asked
 ISSUE_MAX = 1000.0  # a millisecond a kernel: twenty times the slowest host seen
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
@@ -40,18 +43,19 @@ class Workload:
     context:    decode: keys each new token attends to, itself included; 0 elsewhere
     precision:  input format of the linear layers' GEMMs; attention, router and lm_head keep 16 bit under 8-bit and
                 4-bit formats
-    mode:       "eager" (one kernel per framework operator, as transformers 5.17 has them; the default), "compiled" (what
-                inductor fuses), "graph" (the same kernels launched as graph nodes; an engine's only choice)
+    stack:      the program that runs it (stacks.py); unset: stacks.default
+    mode:       "eager" (one kernel per framework operator), "compiled" (what inductor fuses), "graph" (the same kernels
+                launched as graph nodes); unset: the stack's first
     recompute:  "none"; "full" (checkpoint every layer); "selective" (norms, rotary and activation functions
                 again in the backward, matrix products kept)
-    optimizer:  "adamw" (fused, states in the parameters' dtype, as torch makes them) or "none"
+    optimizer:  "adamw" (fused; its states as the stack keeps them) or "none"
     state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
-    engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
     expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
-    expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
+    expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly; unset: the stack's
     kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"
+    reserve:    share of the GPU's memory that must stay free; unset: the stack's
     issue_us:   microseconds that the asker's CPU takes to issue one kernel of eager code; 0: as the calibration's host
 
     Raises InvalidInput with the field's name.
@@ -70,23 +74,27 @@ class Workload:
     logits: str = ""
     attention_backend: str = "auto"
     cache: str = ""
-    engine: str = "none"
     kv_cache: str = "auto"
-    expert_skew: float = 0.0
+    expert_skew: float = None  # type: ignore[assignment]  # filled in below
     expert_parallel: int = 1
     issue_us: float = 0.0
+    stack: str = ""
+    reserve: float = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        training = self.phase == "train"
+        self._choose_stack()
+        training, program = self.phase == "train", self.program
         defaults = {
             "optimizer": "adamw" if training else "none",
             "state": "sustained" if training else "burst",
             "logits": "all" if training else "last",
             "cache": "none" if training else "append",
-            "mode": "graph" if self.engine != "none" else "eager",
+            "mode": program.modes[0],
+            "expert_skew": program.expert_skew,
+            "reserve": program.reserve,
         }
         for name, value in defaults.items():
-            if not getattr(self, name):
+            if getattr(self, name) in ("", None):
                 object.__setattr__(self, name, value)
         for name, allowed in CHOICES.items():
             _choose(name, getattr(self, name), allowed)
@@ -100,7 +108,16 @@ class Workload:
         length = self.context if self.phase == "decode" else self.sequence
         if self.batch * length > TOKENS_MAX:
             raise _invalid("batch", f"batch {self.batch} times {length} tokens is out of range: at most {TOKENS_MAX}")
+        _number("expert_skew", self.expert_skew, "0 (even)", SKEW_MAX)
+        _number("issue_us", self.issue_us, "0 (the calibration's host)", ISSUE_MAX)
+        _number("reserve", self.reserve, "0", RESERVE_MAX)
         self._consistent()
+        self._possible(program)
+
+    def _choose_stack(self) -> None:
+        if not self.stack:
+            object.__setattr__(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
+        _choose("stack", self.stack, CHOICES["stack"])
 
     def _consistent(self) -> None:
         if self.phase != "train" and self.recompute != "none":
@@ -109,34 +126,39 @@ class Workload:
             raise _invalid("optimizer", f"optimizer {self.optimizer!r} needs phase 'train'; {self.phase} has no step")
         if self.phase == "train" and self.logits != "all":
             raise _invalid("logits", "train computes a loss at every position: logits must be 'all'")
-        if self.engine == "none" and self.kv_cache != "auto":
-            raise _invalid("kv_cache", f"kv_cache {self.kv_cache!r} needs an engine: torch caches what it computes")
-        _number("expert_skew", self.expert_skew, "0 (even)", SKEW_MAX)
-        _number("issue_us", self.issue_us, "0 (the calibration's host)", ISSUE_MAX)
-        if self.engine == "none" and self.expert_skew:
-            raise _invalid(
-                "expert_skew", "expert_skew needs an engine: torch's grouped products take tokens as evenly spread"
-            )
-        if self.engine == "none" and self.expert_parallel > 1:
-            raise _invalid(
-                "expert_parallel", "expert_parallel needs an engine: torch's experts are split by tensor_parallel"
-            )
         if self.tensor_parallel % self.expert_parallel:
             fits = ", ".join(str(n) for n in range(1, self.tensor_parallel + 1) if self.tensor_parallel % n == 0)
             message = f"expert_parallel {self.expert_parallel} is no divisor of tensor_parallel {self.tensor_parallel}: {fits} are"
             raise _invalid("expert_parallel", message)
-        if self.engine != "none":
-            self._served()
 
-    def _served(self) -> None:
-        """What an engine decides by itself."""
-        if self.phase == "train":
-            raise _invalid("engine", f"engine {self.engine!r} serves and does not train: phase is prefill or decode")
-        if self.mode != "graph":
-            raise _invalid("mode", f"engine {self.engine!r} launches a step as one graph: mode is graph, or unset")
-        if self.attention_backend != "auto":
-            message = f"attention_backend names torch's kernels: engine {self.engine!r} has its own, leave it unset"
-            raise _invalid("attention_backend", message)
+    def _possible(self, program: Stack) -> None:
+        """What the stack does at all."""
+        if self.phase not in program.phases:
+            runs = " and ".join(name for name in stacks.NAMES if self.phase in stacks.stack(name).phases)
+            message = (
+                f"stack {self.stack!r} runs {' and '.join(program.phases)}, not {self.phase}; that is run by {runs}"
+            )
+            raise _invalid("stack", message)
+        for name, allowed in (
+            ("mode", program.modes), ("recompute", program.recompute), ("precision", program.precisions),
+            ("attention_backend", () if program.backends else ("auto",)),
+            ("tensor_parallel", () if program.splits else (1,)),
+            ("kv_cache", () if program.engine else ("auto",)),
+            ("expert_skew", () if program.engine else (0.0,)),
+            ("expert_parallel", () if program.engine else (1,)),
+        ):  # fmt: skip
+            if allowed and getattr(self, name) not in allowed:
+                raise _invalid(name, self._impossible(name, allowed))
+
+    def _impossible(self, name: str, allowed: tuple[object, ...]) -> str:
+        only = " or ".join(f"{value:g}" if isinstance(value, float) else str(value) for value in allowed)
+        value = getattr(self, name)
+        hint = "; stacks that serve take others" if name in SERVING else ""
+        return f"{name} {value!r} is not what stack {self.stack!r} does: it is {only}, or unset{hint}"
+
+    @property
+    def program(self) -> Stack:
+        return stacks.stack(self.stack)
 
     @property
     def format(self) -> Precision:

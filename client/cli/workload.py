@@ -8,10 +8,11 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import Command, option
-from tilewise.server.messages.words import filled, type_of, words
+from tilewise.server import stacks
+from tilewise.server.messages.words import filled, living, type_of, words
 from tilewise.v1.workload_pb2 import Workload
 
-FIELDS = Workload.DESCRIPTOR.fields_by_name
+FIELDS = living(Workload.DESCRIPTOR)
 SIZES = [name for name, field in FIELDS.items() if type_of(field) is int]
 FLAGS = {"sequence": "--seq", "tensor_parallel": "--tp", "expert_parallel": "--ep"}  # others are their field's name
 HELP = {
@@ -20,7 +21,8 @@ HELP = {
     "sequence": "Tokens per sequence, in train and prefill.",
     "context": "Keys that each new token attends to, in decode.",
     "precision": "Format of the GEMMs; unset: bf16.",
-    "mode": "How kernels are launched; unset: eager.",
+    "stack": "The program that runs it; unset: transformers in train, else vllm.",
+    "mode": "How kernels are launched; unset: the stack's first, as eager.",
     "tensor_parallel": "GPUs that share every layer; unset: 1.",
     "recompute": "Activations computed twice; unset: none.",
     "optimizer": "Unset: adamw in train, else none.",
@@ -28,10 +30,10 @@ HELP = {
     "logits": "Positions of the lm_head; unset: last, all in train.",
     "attention_backend": "Unset: auto.",
     "cache": "Of keys and values; unset: append, none in train.",
-    "engine": "Whose kernels serve; unset: none, so torch's.",
     "expert_parallel": "Of an engine's --tp GPUs, how many share out whole experts; unset: 1.",
-    "expert_skew": "An engine's experts: shares of tokens fall as rank^-SKEW; unset: 0, evenly.",
+    "expert_skew": "An engine's experts: shares of tokens fall as rank^-SKEW; unset: 1.01; 0: evenly.",
     "kv_cache": "Format of an engine's cache; unset: auto.",
+    "reserve": "Share of the GPU's memory to leave free; unset: 0.06.",
     "issue_us": "Microseconds your CPU takes to issue an eager kernel; unset: as the calibration's host.",
 }
 
@@ -43,6 +45,8 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for name in reversed(HELP):
             command = _option(name, defaults.get(name))(command)
+        for name in stacks.RETIRED:
+            command = click.option(f"--{name}", hidden=True, expose_value=False, callback=_retired)(command)
         return command
 
     return add
@@ -55,6 +59,13 @@ def _option(name: str, default: Any) -> Callable[[Command], Command]:
         FLAGS.get(name, "--" + name.replace("_", "-")), name, type=kind, default=default, show_default=default is not None,
         required=name == "phase" and default is None, help=HELP[name],
     )  # fmt: skip
+
+
+def _retired(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    """Refuses an option that has another name now."""
+    if value is not None:
+        new = stacks.RETIRED[str(parameter.name)]
+        raise click.UsageError(f"--{parameter.name} is called --{new} now: --{new} {value}")
 
 
 def workload_of(chosen: dict[str, Any]) -> Workload:

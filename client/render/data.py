@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 from google.rpc.status_pb2 import Status
 
-from tilewise.server.messages.words import word
+from tilewise.server.messages.words import living, word
 from tilewise.v1.prediction_pb2 import Peak, Prediction
 
 SCHEMA_VERSION = 1
@@ -31,7 +31,7 @@ def versioned(data: dict[str, Any]) -> dict[str, Any]:
 def to_data(message: Message) -> dict[str, Any]:
     """A message as a dict. A Prediction and a Peak stand among the fields of the message that holds them."""
     data: dict[str, Any] = {}
-    for field in message.DESCRIPTOR.fields:
+    for field in living(message.DESCRIPTOR).values():
         if field.message_type is Prediction.DESCRIPTOR:
             data.update(prediction_data(getattr(message, field.name), message.HasField(field.name)))
         elif field.message_type is Peak.DESCRIPTOR and not field.is_repeated:

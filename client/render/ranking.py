@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from tilewise.client.ranking import Entry, swaps
+from tilewise.client.render.report import named
 from tilewise.client.render.text import significant, table
 
 HEAD = ("place", "GPU", "precision", "tokens/s (90 %)", "tokens/J at TDP", "trust", "calibration")
@@ -15,7 +16,8 @@ def page(rankings: Mapping[int, Sequence[Entry]], found: Sequence[Entry]) -> str
     """One table a batch; below, where the order changes, and why a GPU or a precision is missing."""
     lines: list[str] = []
     for batch, ranking in rankings.items():
-        lines += [f"batch {batch}", table(HEAD, [_line(entry) for entry in ranking], right=(0, 4)), ""]
+        stack = f", {named(ranking[0].stack)}" if ranking else ""
+        lines += [f"batch {batch}{stack}", table(HEAD, [_line(entry) for entry in ranking], right=(0, 4)), ""]
     for (small, before), (large, after) in pairwise(rankings.items()):
         for was, now in swaps(before, after):
             lines.append(f"from batch {small} to {large} {now} overtakes {was}")
@@ -54,5 +56,5 @@ def row_of(entry: Entry) -> dict[str, object]:
         "place": entry.place or None, "batch": entry.batch, "gpu": entry.gpu, "precision": entry.precision,
         "tokens_per_s": entry.tokens_per_s or None, "tokens_per_s_low": entry.tokens_per_s_low or None,
         "tokens_per_s_high": entry.tokens_per_s_high or None, "tokens_per_j_at_tdp": entry.tokens_per_j_at_tdp or None, "power_w": entry.power_w,
-        "fits": entry.fits, "trust": entry.trust, "calibration": entry.calibration, "reason": entry.reason,
+        "fits": entry.fits, "trust": entry.trust, "calibration": entry.calibration, "reason": entry.reason, "stack": entry.stack,
     }  # fmt: skip

@@ -6,6 +6,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from tilewise.client.render.text import gib, interval, parameters, percent, seconds, si, significant, table
+from tilewise.server import stacks
+from tilewise.server.messages.question import program_of
 from tilewise.server.messages.words import plain, word
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
@@ -49,17 +51,29 @@ def work_line(work: Workload) -> str:
     """A workload with its defaults filled in, as an answer has it."""
     said = plain(work)
     length = f"context {work.context}" if said["phase"] == "decode" else f"sequence {work.sequence}"
-    parts = [f"{said['phase']}: batch {work.batch}", length, said["precision"], said["mode"], *served(said)]
+    parts = [
+        f"{said['phase']}: batch {work.batch}",
+        length,
+        said["precision"],
+        named(said["stack"]),
+        said["mode"],
+        *served(said),
+    ]
     if work.tensor_parallel > 1:
         parts.append(f"tensor parallel {work.tensor_parallel}")
     return ", ".join([*parts, f"{said['state']} clock"])
 
 
+def named(stack: str) -> str:
+    """A stack in a line about a workload, with what its program rests on where that is little."""
+    program = stacks.stack(stack).program
+    return f"stack {stack}" + (f" ({program})" if program == "assumed" else "")
+
+
 def served(said: Mapping[str, Any]) -> list[str]:
-    """The engine that serves and the format of its cache, where they are not the defaults."""
-    engine, ranks, cache = said.get("engine", "none"), said.get("expert_parallel", 1), said.get("kv_cache", "auto")
-    parts = [f"engine {engine}"] if engine != "none" else []
-    parts += [f"expert parallel {ranks}"] if ranks > 1 else []
+    """What an engine can be asked besides, where it is not the default."""
+    ranks, cache = said.get("expert_parallel", 1), said.get("kv_cache", "auto")
+    parts = [f"expert parallel {ranks}"] if ranks > 1 else []
     return parts + ([f"{cache} cache"] if cache != "auto" else [])
 
 
@@ -69,8 +83,8 @@ def asked_line(work: Workload, without: Container[str] = ()) -> str:
     parts = [
         f"{name} {said[name]}" for name in ("batch", "sequence", "context") if name in said and name not in without
     ]
-    engine = served(said)
-    parts += [said.get("precision", "bf16"), said.get("mode", "graph" if engine else "eager"), *engine]
+    stack = program_of(work)
+    parts += [said.get("precision", "bf16"), named(stack.name), said.get("mode", stack.modes[0]), *served(said)]
     if work.tensor_parallel > 1 and "tensor_parallel" not in without:
         parts.append(f"tensor parallel {work.tensor_parallel}")
     return f"{said['phase']}: {', '.join(parts)}"
@@ -180,6 +194,8 @@ def operator_row(row: Operator) -> tuple[str, ...]:
 def memory_lines(memory: Memory) -> str:
     """Total against capacity, and what is alive at the peak, the largest first."""
     room = f"{gib(memory.free_bytes)} free" if memory.fits else f"{gib(-memory.free_bytes)} TOO MUCH"
+    if memory.reserve_bytes:
+        room += f" beside a reserve of {gib(memory.reserve_bytes)}"
     alive = sorted((part for part in memory.parts if part.peak_bytes), key=lambda part: -part.peak_bytes)
     lines = [
         f"memory    {gib(memory.total_bytes)} of {gib(memory.capacity_bytes)}, {room}; peak: {memory.peak_moment}",

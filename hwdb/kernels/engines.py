@@ -91,8 +91,8 @@ def check_runs(engine: str, sku: Sku) -> None:
     if engine == "none" or sku.vendor in facts()[engine]["vendors"]:
         return
     those = ", ".join(name for name, about in facts().items() if sku.vendor in about["vendors"])
-    message = f"{facts()[engine]['title']} does not run on {sku.name}; engines that do: {those}"
-    raise NotAvailable(message, reason="ENGINE_NOT_AVAILABLE", field="workload.engine", gpu=sku.name)
+    message = f"{facts()[engine]['title']} does not run on {sku.name}; stacks that do: {those}"
+    raise NotAvailable(message, reason="ENGINE_NOT_AVAILABLE", field="workload.stack", gpu=sku.name)
 
 
 def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> Kernels:

@@ -27,6 +27,7 @@ from tilewise.server.workload import Workload
 FACTS = tomllib.loads((Path(__file__).parent / "published_effects.toml").read_text(encoding="utf-8"))
 DATABASE = Database.packaged()
 H100 = "h100-sxm5-80gb"
+TORCH = {"stack": "transformers"}  # no effect is a serving engine's
 OF_WORKLOAD = set(Workload.__dataclass_fields__)
 
 
@@ -98,7 +99,7 @@ def asked(fact: Mapping[str, Any], side: str, gpu: Gpu) -> Report | TableReport:
     changed = fact.get(side, {})
     fields = {name: value for name, value in changed.items() if name in OF_WORKLOAD}
     sizes = {name: value for name, value in changed.items() if name not in OF_WORKLOAD}
-    work = Workload(**{**fact["work"], **fields})
+    work = Workload(**{**TORCH, **fact["work"], **fields})
     if "model" in fact:
         return predict(gpu, read_with(json.dumps(FACTS[fact["model"]]), sizes), work)
     return alone(gpu, *fact["linear"][side], work)
@@ -134,7 +135,7 @@ def seconds(report: Report, fact: Mapping[str, Any]) -> float:
 
 def times() -> Iterator[Time]:
     for fact in FACTS["time"]:
-        report = alone(DATABASE.gpu(H100), *fact["linear"], Workload(**fact["work"]))
+        report = alone(DATABASE.gpu(H100), *fact["linear"], Workload(**{**TORCH, **fact["work"]}))
         (row,) = (row for row in report.operators if row.kind == "gemm")
         yield Time(fact["id"], fact["says"], tuple(fact["us"]), 1e6 * row.time.time_s, Wall(row.wall).name.lower())
 

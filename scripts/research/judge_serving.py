@@ -1,6 +1,6 @@
 """Judge engines' steps by measured serving, as a table in markdown; with --spread also by how much they are less sure than kernels.
 
-    python scripts/research/judge_serving.py SERVING.csv --configs DIR [--skew 1.01] [--rows OUT.csv]
+    python scripts/research/judge_serving.py SERVING.csv --configs DIR [--skew 0] [--rows OUT.csv]
 
 The table holds mean times per output token (TPOT) of aggregated serving. A sequence takes `osl` decode steps, in which the
 others go on, and one prefill of `isl` tokens; so at a concurrency of `batch` a step is taken to be
@@ -136,10 +136,10 @@ def step(configs: Path, gpu: str, model: str, **asked: Any) -> Interval:
     return report.step.time
 
 
-def judged(case: Case, configs: Path, skew: float = 0.0) -> Judged:
+def judged(case: Case, configs: Path, skew: float | None = None) -> Judged:
     how = {
-        "engine": case.engine, "precision": case.precision, "kv_cache": case.cache, "tensor_parallel": case.ranks,
-        "expert_skew": skew, "expert_parallel": case.expert_ranks,
+        "stack": case.engine, "precision": case.precision, "kv_cache": case.cache, "tensor_parallel": case.ranks,
+        "expert_skew": skew, "expert_parallel": case.expert_ranks, "reserve": 0.0,  # it was served, so it fitted
     }  # fmt: skip
     decode = step(
         configs, case.gpu, case.model, phase="decode", batch=case.batch, context=case.prompt + case.answer // 2, **how
@@ -215,9 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table")
     parser.add_argument("--configs", type=Path, required=True)
-    parser.add_argument(
-        "--skew", type=float, default=0.0, help="of tokens over experts (tilewise predict --expert-skew)"
-    )
+    parser.add_argument("--skew", type=float, help="of tokens over experts, as --expert-skew; unset: the stack's")
     parser.add_argument("--rows")
     parser.add_argument("--spread", action="store_true")
     options = parser.parse_args()

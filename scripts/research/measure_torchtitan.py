@@ -41,7 +41,9 @@ def predict(gpu: str, out: Path) -> None:
         )
         for name, shape in MODELS.items():
             config = {**shape, "num_hidden_layers": LAYERS}
-            report = tilewise.predict(config, gpu=gpu, phase="train", batch=BATCH, seq=SEQUENCE, stack="torchtitan")
+            report = tilewise.predict(
+                config, gpu=gpu, phase="train", batch=BATCH, sequence=SEQUENCE, stack="torchtitan"
+            )
             step = report.step
             times = [f"{1e3 * each:.4f}" for each in (step.busy_s, step.time_s, step.time_low_s, step.time_high_s)]
             table.writerow([name, gpu, step.calibration, *times, f"{step.kernel_count:.0f}", step.trust])

@@ -22,6 +22,7 @@ from tilewise.server.advise.weigh import Scales
 from tilewise.server.advise.words import summary
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
+from tilewise.server.step.memory import room_bytes
 
 MOST_CANDIDATES = 100_000
 RESULTS = 10
@@ -130,7 +131,7 @@ def _reshapes(scales: Scales, fields: Sequence[str], near: Neighbourhood) -> Ite
     split = lcm(*(near.tensor_parallel or [each.workload.tensor_parallel for each in asked]))
     shapes = candidates(subject, fields, split, near.tolerance, near.candidates)
     total = len(next(iter(shapes.values()), ()))
-    limits = np.array([near.memory_bytes or each.gpu.sku.memory_bytes for each in asked])
+    limits = np.array([near.memory_bytes or room_bytes(each.gpu.sku.memory_bytes, each.workload) for each in asked])
     for news in front(subject, asked, shapes, FRONT, limits) if total else ():
         yield Progress(news, total) if isinstance(news, int) else news
 

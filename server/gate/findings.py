@@ -15,6 +15,7 @@ from tilewise.server.gate.policy import Policy, Severity
 from tilewise.server.gate.results import Comparison, Finding, Verdict
 from tilewise.server.gate.rules import rules
 from tilewise.server.gate.words import moved, told
+from tilewise.server.step.memory import room_bytes
 from tilewise.server.workload import Workload
 
 
@@ -107,8 +108,11 @@ class Inspector:
                 continue
             where = f"{each.name} on {each.gpu.sku.name}"
             if before.fits and not after.fits:
-                total, room = after.values["memory_bytes"] / 2**30, each.gpu.sku.memory_bytes / 2**30
-                message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU has {room:.1f}"
+                total, room = (
+                    after.values["memory_bytes"] / 2**30,
+                    room_bytes(each.gpu.sku.memory_bytes, each.workload) / 2**30,
+                )
+                message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU leaves {room:.1f}"
                 yield self._finding("TW020", change, message)
             wasted, was = (side.values.get("tile_waste", 0.0) for side in (after, before))
             grown = wasted - (was if before.timed else wasted)

@@ -14,6 +14,7 @@ from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
 from tilewise.hwdb.times import Trust
+from tilewise.server import stacks
 from tilewise.server.gate.metrics import METRICS
 from tilewise.server.gate.rules import rules
 from tilewise.server.gate.units import quantity
@@ -160,6 +161,9 @@ class _Reader:
         return tuple(dict.fromkeys(listed))
 
     def _workload(self, table: dict[str, Any], line: int) -> tuple[str, Workload]:
+        for key in stacks.RETIRED:
+            if key in table:
+                raise self._bad(stacks.renamed(key, table[key]), key)
         self._known(table, WORKLOAD, "[check.workload]")
         name = table.get("name")
         if not isinstance(name, str) or not name:

@@ -7,6 +7,7 @@ from math import inf
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.gpu import Gpu
 from tilewise.server.advise.advice import Advice, Effect, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE
@@ -80,7 +81,10 @@ def bounded(value: int, field: str, most: int) -> int:
 
 def advice_message(found: Advice, asked: Sequence[Asked], workloads: int, version: str) -> advice.RecommendResponse:
     return advice.RecommendResponse(
-        baseline=[baseline(each, at % workloads) for at, each in enumerate(found.baseline)],
+        baseline=[
+            baseline(each, of.gpu, at % workloads)
+            for at, (each, of) in enumerate(zip(found.baseline, asked, strict=True))
+        ],
         recommendations=[recommendation(each, asked, workloads) for each in found.recommendations],
         summary=found.summary,
         notes=found.notes,
@@ -89,12 +93,12 @@ def advice_message(found: Advice, asked: Sequence[Asked], workloads: int, versio
     )
 
 
-def baseline(found: Report, workload: int) -> advice.Baseline:
+def baseline(found: Report, gpu: Gpu, workload: int) -> advice.Baseline:
     return advice.Baseline(
         gpu=found.gpu,
         workload=workload,
         step=reports.step(found.step, found.calibration),
-        memory=reports.memory(found.memory, found.memory_capacity_bytes, fits=found.fits),
+        memory=reports.memory(found, gpu),
     )
 
 

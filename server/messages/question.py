@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server import stacks
 from tilewise.server.advise.subject import Subject
 from tilewise.server.messages.words import filled, plain
+from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 from tilewise.v1 import model_pb2, workload_pb2
 
@@ -29,7 +31,18 @@ def workload_of(message: workload_pb2.Workload) -> Workload:
         raise InvalidInput(
             "phase is required: train, prefill or decode", reason="FIELD_REQUIRED", field="workload.phase"
         )
-    return Workload(**plain(message))
+    said = plain(message)
+    for name in stacks.RETIRED:
+        if name in said:
+            raise InvalidInput(stacks.renamed(name, said[name]), reason="INVALID_WORKLOAD", field=f"workload.{name}")
+    return Workload(**said)
+
+
+def program_of(message: workload_pb2.Workload) -> Stack:
+    """The stack that will run a workload, whether the message names it or not."""
+    said = plain(message)
+    usual = stacks.default(said.get("phase", ""), said.get("mode", ""), said.get("attention_backend", "auto"))
+    return stacks.stack(said.get("stack", usual))
 
 
 def workload_message(workload: Workload) -> workload_pb2.Workload:

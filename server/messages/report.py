@@ -18,7 +18,6 @@ from tilewise.server.messages.rows import to_columns
 from tilewise.server.messages.words import number
 from tilewise.server.step import report
 from tilewise.server.step.losses import CAUSES
-from tilewise.server.step.memory import MemoryReport
 from tilewise.server.step.regime import signs
 from tilewise.server.workload import Workload
 from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
@@ -50,7 +49,7 @@ def brief_messages(
     return [
         advisor_service_pb2.PredictResponse(
             architecture=summary(each), step=step(each.step, each.calibration), summary=each.headline,
-            memory=memory(each.memory, each.memory_capacity_bytes, fits=each.fits), **same,
+            memory=memory(each, gpu), **same,
         )
         for each in found
     ]  # fmt: skip
@@ -238,16 +237,18 @@ def optional_peak(peak: SkuPeak | None) -> Peak | None:
     return peak_message(peak) if peak is not None else None
 
 
-def memory(found: MemoryReport, capacity_bytes: float, *, fits: bool) -> Fields:
+def memory(of: report.Brief, gpu: Gpu) -> Fields:
+    found, capacity = of.memory, gpu.sku.memory_bytes
     parts = [
         {"name": part.name, "size_bytes": int(part.size_bytes), "peak_bytes": int(part.peak_bytes)}
         for part in found.parts
     ]
     return {
         "total_bytes": int(found.total_bytes),
-        "capacity_bytes": int(capacity_bytes),
-        "fits": fits,
-        "free_bytes": int(found.free_bytes(capacity_bytes)),
+        "capacity_bytes": int(capacity),
+        "fits": of.fits,
+        "free_bytes": int(of.memory_room_bytes - found.total_bytes),
+        "reserve_bytes": int(capacity - of.memory_room_bytes),
         "peak_moment": str(found.peak_moment),
         "parts": parts,
         "kv_cache_bytes_per_token": int(found.kv_cache_bytes_per_token),

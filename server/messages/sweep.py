@@ -17,6 +17,7 @@ from tilewise.server.limits import check_candidates
 from tilewise.server.messages.question import gpus_of, subject_of, workload_of
 from tilewise.server.messages.report import prediction
 from tilewise.server.messages.status import to_status
+from tilewise.server.step.memory import room_bytes
 from tilewise.server.step.predict import Shapes, calibration_of
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1.prediction_pb2 import Progress
@@ -69,6 +70,7 @@ def point_messages(found: Pass, points: list[tuple[int, ...]]) -> Iterator[advic
         error = to_status(found.error) if found.error else None
         yield from (advice.SweepPoint(values=points[at], gpu=sku.name, error=error) for at in found.at)
         return
+    room = room_bytes(sku.memory_bytes, found.shapes.steps.workload)
     rows = zip(found.at.tolist(), *_columns(found.shapes, len(found.at)), strict=True)
     for at, refusal, time, trust, wall, distance, mfu, rate, parameters, memory in rows:
         point = advice.SweepPoint(
@@ -78,7 +80,7 @@ def point_messages(found: Pass, points: list[tuple[int, ...]]) -> Iterator[advic
         if refusal:
             point.error.CopyFrom(to_status(OutOfRange(refusal, reason="OUT_OF_RANGE")))
         else:
-            point.mfu, point.tokens_per_s, point.fits = mfu, rate, memory <= sku.memory_bytes
+            point.mfu, point.tokens_per_s, point.fits = mfu, rate, memory <= room
         yield point
 
 

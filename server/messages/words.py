@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, TypeVar
 
-from google.protobuf.descriptor import EnumDescriptor
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from tilewise.hwdb.errors import InvalidInput, unknown
@@ -44,6 +44,11 @@ def number(enum: EnumDescriptor, word: str | None, field: str = "") -> Any:
     return enum.values_by_name[prefix(enum) + word.upper()].number
 
 
+def living(message: Any) -> dict[str, FieldDescriptor]:
+    """The fields of a message by name, without those that have another name now."""
+    return {field.name: field for field in message.fields if not field.GetOptions().deprecated}
+
+
 def type_of(field: Any) -> type:
     """What a field holds in Python: str for an enum, else int, float or bool."""
     return str if field.enum_type is not None else type(field.default_value)
@@ -53,7 +58,8 @@ def plain(message: Message) -> dict[str, Any]:
     """The fields that a message of numbers and enums sets, enums as words."""
     name, values = message.DESCRIPTOR.name.lower(), {}
     for field in message.DESCRIPTOR.fields:
-        if value := getattr(message, field.name):
+        value = getattr(message, field.name)
+        if value or (field.has_presence and message.HasField(field.name)):
             enum: Any = field.enum_type
             values[field.name] = value if enum is None else word(enum, value, f"{name}.{field.name}")
     return values
@@ -68,7 +74,7 @@ def filled(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
 
 
 def _held(kind: type[Message], name: str, value: Any) -> Any:
-    known = kind.DESCRIPTOR.fields_by_name
+    known = living(kind.DESCRIPTOR)
     if name not in known:
         raise InvalidInput(unknown("field", name, known), reason="INVALID_WORKLOAD", field=name)
     enum: Any = known[name].enum_type

@@ -11,11 +11,11 @@ from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
 from tilewise.server.operators.attention_kernel import Heads, kernel, pairs
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.linear import accumulate, norm, operation, project
+from tilewise.server.operators.linear import accumulate, joined, norm, operation, project, shard
 from tilewise.server.operators.math_attention import math_attention
-from tilewise.server.operators.numbers import Number, local, same, some
+from tilewise.server.operators.numbers import Number, choose, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
+from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_COMPLEX, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
 from tilewise.server.operators.variants import Variant
 
 
@@ -61,8 +61,16 @@ def heads_of(plan: Plan, att: Attention, tokens: Number, source: Number) -> Head
         tokens=tokens,
         kv_tokens=source * plan.batch if att.cross else tokens,
         seq_q=seq_q,
-        seq_kv=source if att.cross else (plan.context if plan.decode else seq_q),
+        seq_kv=source if att.cross else (_cached(plan, att) if plan.decode else seq_q),
     )
+
+
+def _cached(plan: Plan, att: Attention) -> Number:
+    """Keys that a new token meets. Transformers' caches keep no more than a window or chunk (DynamicSlidingWindowLayer and its static twin)."""
+    if not plan.stack.masks or some(att.compression):
+        return plan.context
+    span = choose(att.window > 0, att.window, att.chunk)
+    return choose(span > 0, smaller(span, plan.context), plan.context)
 
 
 def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads, input_saved: bool) -> None:
@@ -75,6 +83,8 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
             project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
+    elif plan.stack.joins and len(inputs) == 3 and not some(att.compression):
+        _project_joined(e, plan, att, inputs, heads, keep)
     elif len(inputs) in (1, 3) and not some(att.compression):
         project(e, plan, inputs, heads.tokens, outputs=outputs(plan, att, inputs), save_input=keep)
         _regroup(e, plan, att, style.fused_qkv if len(inputs) == 1 else "", heads)
@@ -83,6 +93,19 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
             project(e, plan, (linear,), heads.tokens, save_input=keep)
     for n in att.norms:
         norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp))
+
+
+def _project_joined(
+    e: Emitter, plan: Plan, att: Attention, inputs: tuple[Linear, ...], heads: Heads, keep: bool
+) -> None:
+    """One product for q, k and v; v stays a view of it, and the gradients are concatenated for its backward."""
+    shares = zip(inputs, outputs(plan, att, inputs), strict=True)
+    whole = sum(shard(linear, plan.tp)[1] if width is None else width for linear, width in shares)
+    project(e, plan, (joined("qkv_proj", inputs),), heads.tokens, outputs=[whole], save_input=keep)
+    if plan.train and e.keep:
+        size = heads.tokens * whole * plan.width
+        e.save(size - heads.tokens * heads.kv * heads.dim_v * plan.width)
+        e.memory("qkv_grad", "cat", heads.tokens, whole, size, size, direction="backward")
 
 
 def outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Number | None]:
@@ -141,6 +164,8 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
         return False
     whole = same(att.rope_dim, att.head_dim)
     rope, join = ROPE_FP32 if style.rope_fp32 else ROPE, ROPE_JOIN_NOTHING if whole else ROPE_JOIN
+    if plan.complex_rotation:
+        rope = (ROPE_COMPLEX, ROPE_COMPLEX)
     if style.repeats_angles and not plan.fused:
         table = plan.sequence * att.rope_dim * plan.width
         e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)
@@ -166,6 +191,7 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     if plan.fused:
         size = heads.tokens * width * plan.width
         e.memory("kv_append", "copy", heads.tokens, width, size, size)
+        _roll_window(e, plan, att, heads, width)
         return
     half = plan.batch * heads.seq_kv * width * plan.width / 2
     sliced = len(att.projections) == 2 and style.fused_qkv != "index"
@@ -173,6 +199,14 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
         moved = half * _cache_facts()["strided_cat"]["factor"] if strided else half
         kernel_name = "cat" if strided else "copy"
         e.memory("kv_append", kernel_name, plan.batch * heads.seq_kv, width / 2, moved, moved)
+
+
+def _roll_window(e: Emitter, plan: Plan, att: Attention, heads: Heads, width: Number) -> None:
+    """A full static cache of a window is rolled by one token into a copy, and the copy written back: keys, and values."""
+    span = choose(att.window > 0, att.window, att.chunk)
+    if plan.stack.masks and some(span) and some(plan.context - span + 1):
+        half = plan.batch * heads.seq_kv * width * plan.width / 2
+        e.memory("kv_roll", "copy", plan.batch * heads.seq_kv, width / 2, half, half, repeat=4)
 
 
 def _expand_latent(e: Emitter, plan: Plan, latent: Latent, att: Attention, heads: Heads) -> None:

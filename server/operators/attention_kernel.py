@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
 from tilewise.server.operators.emitter import Emitter
@@ -59,13 +60,15 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
-    in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py).
+    in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py). Other stacks do not.
     `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
     span = choose(att.window > 0, att.window, att.chunk)
     windowed = some(span) and some(heads.seq_kv - span + 1)
     traced = plan.fused and att.causal and not att.cross
-    masked = not (bare or plan.served) and (traced or (windowed and not plan.decode))
+    masked = not bare and plan.stack.masks and (traced or (windowed and not plan.decode))
+    if masked and plan.workload.attention_backend == "flash":
+        raise _flash_has_no_mask()
     kv_heads = heads.kv
     if masked and plan.decode:  # a static cache: keys and values of its whole length, written out for every head
         if not same(heads.q, heads.kv):
@@ -99,6 +102,14 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
     _rows(e, plan, heads, kv_heads, scored, computed, shape)
 
 
+def _flash_has_no_mask() -> InvalidInput:
+    message = (
+        "attention_backend 'flash' takes no mask, and transformers passes one: in compiled code always, in eager code with a window; "
+        "allowed here are auto, cudnn and math, or mode eager without a window"
+    )
+    return InvalidInput(message, reason="INVALID_WORKLOAD", field="workload.attention_backend")
+
+
 def _rows(
     e: Emitter, plan: Plan, heads: Heads, kv_heads: Number, scored: Number, computed: Number, shape: dict[str, Number]
 ) -> None:
@@ -113,7 +124,13 @@ def _rows(
         kernels=1 if plan.decode else 2 - flash, statistics=plan.train,
     )  # fmt: skip
     if plan.train and e.keep:
-        e.save(moved.q + moved.kv + moved.out + moved.statistics)
+        e.save(
+            moved.q + moved.kv + moved.out + (0 if plan.core_twice else moved.statistics)
+        )  # out: the projection's input
+        if plan.core_twice:
+            forward_row(
+                e, shape, moved, 0, computed, phase=phase, direction="recompute", kernels=2 - flash, statistics=True
+            )
         kernels = 4 - flash + choose(heads.q > kv_heads, 2, 0)
         backward_row(e, shape, moved, scored, computed, kernels=kernels)
 

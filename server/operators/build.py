@@ -14,9 +14,10 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
 from tilewise.server.operators.feedforward import feed_forward
+from tilewise.server.operators.gathered import gather
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.numbers import Number, larger
-from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.parameters import around_parameters, block_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur
 from tilewise.server.operators.sequences import RESIDUAL, SCALE
@@ -34,7 +35,7 @@ class Ways(NamedTuple):
 
 
 TORCH = Ways(attend, mixture, feed_forward)
-SERVED = Ways(engine.attend, engine.mixture, engine.feed_forward)
+SERVED = Ways(engine.attend, engine.mixture, feed_forward)
 
 
 def build(arch: Architecture, workload: Workload, kernels: Kernels | None = None) -> OperatorTable:
@@ -48,7 +49,8 @@ def build(arch: Architecture, workload: Workload, kernels: Kernels | None = None
 def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None) -> Emitter:
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
-    plan, style = Plan.of(workload, kernels), variant(arch.model_type)
+    workload.program.check_family(arch.model_type)
+    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch.model_type)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
@@ -64,6 +66,10 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
+    with e.scope(layer="weights", count=1):
+        last = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp
+        gather(e, plan, last, ("forward",))  # needed again at once, so kept
+        gather(e, plan, around_parameters(arch, plan.tp) - last)
     optimize(e, plan, rank_parameters(arch, plan.tp))
     return e
 
@@ -97,6 +103,7 @@ def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
     """One layer, as often as it repeats; under full recompute once more, keeping its input alone."""
     name = e.block_label(stack.name, block.layers)
     with e.scope(layer=name, count=block.count):
+        gather(e, plan, block_parameters(block, plan.tp))
         _layer(e, plan, stack, block, style, tokens, source)
         if plan.workload.recompute == "full":
             e.live[name] = e.saved[name]

@@ -49,11 +49,11 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
 
 def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number, size: Number) -> None:
     rows = table.rows // plan.tp if table.kind == "token" else table.rows
-    if plan.fused:
+    if plan.whole:
         _fused_embedding_backward(e, plan, table, rows, tokens)
         return
     whole = rows * table.width * plan.width
-    sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
+    sorts = plan.tokens > ATOMIC_EMBEDDING
     kernels = SORTED_EMBEDDING if sorts else 2
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
     if sorts:
@@ -111,20 +111,44 @@ def tied(e: Emitter, plan: Plan, arch: Architecture) -> None:
             accumulate(e, plan, outputs, inputs, name="tied_grad")
 
 
+FP32 = 4  # bytes of an element
 FUSED_ADAM_ELEMENTS = 320 * 65536  # elements one launch of the multi-tensor kernel covers (ATen MultiTensorApply.cuh)
 
 
 def optimize(e: Emitter, plan: Plan, parameters: Number) -> None:
-    """The optimizer's step over the parameters of one GPU."""
-    if plan.workload.optimizer != "none":
-        adamw(e, parameters, plan.width)
+    """The optimizer's step over the parameters of one GPU, in the precision that the stack keeps them in."""
+    if plan.workload.optimizer == "none":
+        return
+    if plan.stack.clips != "nothing":
+        _clip(e, parameters, plan.kept("gradients"), scales="scale" in plan.stack.clips)
+    adamw(e, parameters, plan.kept("moments"))
+    if plan.kept("master"):
+        _copy_master(e, plan, parameters)
+
+
+def _copy_master(e: Emitter, plan: Plan, parameters: Number) -> None:
+    """The weights made anew of their master copy, and the buffer of gradients cleared for the next step."""
+    with e.scope(layer="optimizer", part="optimizer", count=1):
+        size = parameters * plan.kept("master")
+        e.memory("weight_copy", "cast", 1, parameters, size, parameters * plan.width, direction="optimizer", wide=True)
+        cleared = parameters * plan.kept("gradients")
+        e.memory("gradient_clear", "fill", 1, parameters, 0, cleared, direction="optimizer", wide=True)
+
+
+def _clip(e: Emitter, parameters: Number, width: int, *, scales: bool) -> None:
+    """The norm of all gradients; torch's clip_grad_norm_ then scales them, whether it exceeds the limit or not."""
+    size = parameters * width
+    with e.scope(layer="optimizer", part="optimizer", count=1):
+        e.memory("clip_norm", "reduce", 1, parameters, size, 0, direction="optimizer", wide=width == FP32)
+        if scales:
+            e.memory("clip_scale", "pointwise", 1, parameters, size, size, direction="optimizer", wide=width == FP32)
 
 
 def adamw(e: Emitter, parameters: Number, width: int) -> None:
-    """Fused AdamW: reads parameter, gradient and both moments, writes all but the gradient, in the parameters' dtype."""
+    """Fused AdamW: reads parameter, gradient and both moments, writes all but the gradient, all `width` bytes an element."""
     with e.scope(layer="optimizer", part="optimizer", count=1):
         size = parameters * width
         e.memory(
             "adamw", "adamw", 1, parameters, 4 * size, 3 * size, direction="optimizer", special=parameters,
-            kernels=1 + parameters // FUSED_ADAM_ELEMENTS,
+            kernels=1 + parameters // FUSED_ADAM_ELEMENTS, wide=width == FP32,
         )  # fmt: skip

@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from tilewise.hwdb.kernels.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Phase
-from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Linear, Mlp, Recurrent, Split
+from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Recurrent, Split
 from tilewise.server.operators import attention, experts, feedforward
 from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.linear import all_reduce, operation, project, shard
+from tilewise.server.operators.linear import all_reduce, joined, operation, project, shard
 from tilewise.server.operators.numbers import Notes, Number, same, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
@@ -59,7 +59,7 @@ def attend(
     widths = zip(inputs, attention.outputs(plan, att, inputs), strict=True)
     local = sum(shard(linear, plan.tp)[1] if width is None else width for linear, width in widths)
     with e.scope(part="attention"):
-        project(e, plan, (_joined("qkv_proj", inputs),), tokens, outputs=[local])
+        project(e, plan, (joined("qkv_proj", inputs),), tokens, outputs=[local])
         _rotate(e, plan, att, heads, plan.kernels.rotates(*_cached(plan)))
         kernel(e, plan, att, heads, bare=True, library=plan.kernels.attention.get(_cached(plan), NONE).code)
         project(e, plan, att.projections[-1:], tokens)
@@ -70,7 +70,7 @@ def _attend_latent(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads
     *inputs, output = att.projections
     down = tuple(linear for linear in inputs if linear.split == Split.NONE)
     if len(down) > 1:
-        inputs = [_joined("qkv_a_proj", down), *(linear for linear in inputs if linear not in down)]
+        inputs = [joined("qkv_a_proj", down), *(linear for linear in inputs if linear not in down)]
     library = plan.kernels.latent.get(_cached(plan), NONE).code
     with e.scope(part="attention"):
         attention.project_latent(e, plan, att, latent, tuple(inputs), heads, style)
@@ -102,23 +102,6 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, heads: Heads, held: bool) ->
     e.memory(name, code, rows, width, heads.tokens * (queries + keys) * plan.width, heads.tokens * written)
 
 
-def feed_forward(
-    e: Emitter, plan: Plan, mlp: Mlp, style: Variant, tokens: Number, *, input_saved: bool = False
-) -> None:
-    """The dense MLP with gate and up in one product."""
-    *first, down = mlp.projections
-    joined = (_joined("gate_up_proj", tuple(first)),) if mlp.gated and len(first) == 2 else tuple(first)
-    feedforward.feed_forward(e, plan, replace(mlp, projections=(*joined, down)), style, tokens, input_saved=input_saved)
-
-
-def _joined(name: str, linears: tuple[Linear, ...]) -> Linear:
-    """Matrices over one input as one."""
-    outputs = linears[0].outputs
-    for linear in linears[1:]:
-        outputs = outputs + linear.outputs
-    return replace(linears[0], name=name, outputs=outputs)
-
-
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """Router, choice of experts, one fused layer; its ranks' sums and the shared experts' are reduced together."""
     fused = plan.kernels.fused(plan.workload.format, plan.tokens)
@@ -133,7 +116,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
     if moe.shared is None:
         all_reduce(e, plan, tokens, moe.router.inputs, e.forward)
         return
-    feed_forward(e, plan, moe.shared, style, tokens)
+    feedforward.feed_forward(e, plan, moe.shared, style, tokens)
     with e.scope(part="moe"):
         if moe.shared_gate is not None:
             project(e, plan, (moe.shared_gate,), tokens, plain=True)
@@ -193,7 +176,7 @@ def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: Sequen
 
     beyond: of each candidate, those of unpublished sizes
     """
-    if workload.engine == "none":
+    if not workload.program.engine:
         return [{} for _ in beyond]
     found = {names: dict.fromkeys(_notes(arch, workload, known, names)) for names in set(beyond)}
     return [found[names] for names in beyond]
@@ -201,7 +184,7 @@ def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: Sequen
 
 def _notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...]) -> list[str]:
     lacking = list(_lacking(arch, workload, known))
-    lines = [f"engine {workload.engine}: the whole step is one CUDA graph; scheduling and sampling are left out"]
+    lines = [f"stack {workload.stack}: the whole step is one CUDA graph; scheduling and sampling are left out"]
     if known.calibration:
         lines.append(f"kernels of {known.title} are those of the published calibration {known.calibration}")
     if lacking:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewise.server.architecture.model import Mlp
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.linear import norm, operation, project
+from tilewise.server.operators.linear import joined, norm, operation, project
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATION_FUSED, ACTIVATIONS, GATE, GATED_FUSED, Sequence
@@ -21,6 +21,8 @@ def feed_forward(
 ) -> None:
     """down(act(gate(x)) * up(x)), or down(act(up(x)))."""
     *first, down = mlp.projections
+    if plan.stack.joins and mlp.gated and len(first) == 2:
+        first = [joined("gate_up_proj", first)]
     width = mlp.width // plan.tp
     with e.scope(part="mlp"):
         project(e, plan, first, tokens, save_input=not input_saved and not plan.selective)

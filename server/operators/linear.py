@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Series
+from dataclasses import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
@@ -61,6 +62,14 @@ def shard(linear: Linear, tp: int) -> tuple[Number, Number]:
     inputs = linear.inputs // tp if linear.split == Split.ROW else linear.inputs
     outputs = linear.outputs // tp if linear.split == Split.COLUMN else linear.outputs
     return inputs, outputs
+
+
+def joined(name: str, linears: Series[Linear]) -> Linear:
+    """Matrices over one input as one."""
+    outputs = linears[0].outputs
+    for linear in linears[1:]:
+        outputs = outputs + linear.outputs
+    return replace(linears[0], name=name, outputs=outputs)
 
 
 def project(
@@ -124,11 +133,13 @@ def _gradients(
     input_gradient: bool,
 ) -> None:
     """wgrad[n,k] = g[tokens,n]^T x[tokens,k]; dgrad[tokens,k] = g[tokens,n] w[n,k]; bias: column sums of g."""
-    e.gradient(n * k * plan.width, tokens * (n + (k if input_gradient else 0)) * plan.width)
-    back = {"precision": precision, "widths": widths, "direction": "backward"}
-    e.gemm(linear.name, n, k, tokens, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
+    output = plan.kept("gradients") if plan.stack.accumulates else plan.width
+    e.gradient(n * k * output, tokens * (n + (k if input_gradient else 0)) * plan.width)
+    back = {"precision": precision, "direction": "backward"}
+    summed = (*widths[:2], float(output))
+    e.gemm(linear.name, n, k, tokens, layout=Layout.WEIGHT_GRADIENT, widths=summed, **back)  # type: ignore[arg-type]
     if input_gradient:
-        e.gemm(linear.name, tokens, k, n, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
+        e.gemm(linear.name, tokens, k, n, layout=Layout.INPUT_GRADIENT, widths=widths, **back)  # type: ignore[arg-type]
     if linear.bias:
         size = tokens * n * plan.width
         e.memory(

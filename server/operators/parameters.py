@@ -46,6 +46,12 @@ def stack_parameters(stack: Stack, tp: int = 1) -> Size:
     return total
 
 
+def around_parameters(arch: Architecture, tp: int = 1) -> Size:
+    """Parameters of one rank that lie in no block: embeddings, final norms, head."""
+    inside = sum(block.count * block_parameters(block, tp) for stack in arch.stacks for block in stack.blocks)
+    return rank_parameters(arch, tp) - inside
+
+
 def block_parameters(block: Block, tp: int = 1) -> Size:
     """Parameters of one layer."""
     total: Size = block.extra_parameters

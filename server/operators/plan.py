@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.server import stacks
+from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 
 
@@ -13,14 +15,17 @@ from tilewise.server.workload import Workload
 class Plan:
     """How a workload runs.
 
+    stack:  the program that runs it; fused: whether its pointwise chains are fused kernels
     width:  bytes of an activation element (4 in fp32 and tf32 models, else 2)
     linear: precision of the linear layers' GEMMs; plain: of everything that is never quantized
     inner, weight: bytes of an element of a linear's inputs and of its weight as the GEMM reads them
     stored: bytes of a cached key's or value's element
     kernels: those of the engine that serves; none where none does
+    complex_rotation: queries and keys are rotated as complex numbers
     """
 
     workload: Workload
+    stack: Stack
     train: bool
     fused: bool
     batch: int
@@ -35,6 +40,7 @@ class Plan:
     tp: int
     stored: int
     kernels: Kernels
+    complex_rotation: bool = False
 
     @property
     def decode(self) -> bool:
@@ -42,21 +48,37 @@ class Plan:
 
     @property
     def served(self) -> bool:
-        return self.workload.engine != "none"
+        return self.stack.engine
+
+    @property
+    def whole(self) -> bool:
+        """Whether what lies around the blocks (embedding, head, final norm) is compiled with them."""
+        return self.fused and self.stack.compiles == "model"
+
+    def kept(self, what: str) -> int:
+        """Bytes of an element of the stack's "weights", "master" copy, "moments" or "gradients" in training."""
+        return stacks.width(getattr(self.stack, what), self.width)
 
     @property
     def selective(self) -> bool:
-        return self.workload.recompute == "selective"
+        """Whether norms, rotation and activations are computed twice."""
+        return self.workload.recompute == "selective" and self.stack.selective == "pointwise"
+
+    @property
+    def core_twice(self) -> bool:
+        """Whether what lies between attention's projections is computed twice."""
+        return self.workload.recompute == "selective" and self.stack.selective == "attention core"
 
     @classmethod
-    def of(cls, workload: Workload, kernels: Kernels | None = None) -> Plan:
+    def of(cls, workload: Workload, kernels: Kernels | None = None, model_type: str = "") -> Plan:
         precision, decode = workload.format, workload.phase == "decode"
         wide = precision in (Precision.FP32, Precision.TF32, Precision.FP64)
         size = FORMATS[precision].bytes
         return cls(
             workload=workload,
+            stack=workload.program,
             train=workload.phase == "train",
-            fused=workload.mode != "eager",
+            fused=workload.program.fused or workload.mode != "eager",
             batch=workload.batch,
             sequence=1 if decode else workload.sequence,
             context=workload.context if decode else workload.sequence,
@@ -69,4 +91,5 @@ class Plan:
             tp=workload.tensor_parallel,
             stored=1 if workload.kv_cache == "fp8" else 4 if wide else 2,
             kernels=kernels or Kernels(),
+            complex_rotation=model_type in workload.program.complex_rotation,
         )

@@ -237,6 +237,9 @@ _ROTATE_FP32_BACKWARD = (
 _ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope.compiled", "a", "a"),))
 ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
 ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
+# Pairs of values as complex numbers: inductor has no code for those and leaves the product to torch's own kernel in fp32.
+_ROTATE_COMPLEX = (_TO_FP32, _launch("rope.mul", "f", "f"), _FROM_FP32)
+ROPE_COMPLEX = Sequence(_ROTATE_COMPLEX, _ROTATE_COMPLEX)
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
 ROPE_JOIN = Sequence((_launch("rope.cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
 

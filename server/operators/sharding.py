@@ -53,7 +53,7 @@ def _check_blocks(arch: Architecture, workload: Workload) -> None:
     holds whole may end in part of a square (DeepSeek-V3's kv_a_proj has 576). Engines pad experts in EXPERTS_ONLY formats.
     """
     block = FORMATS[workload.format].block
-    if block == 1 or (workload.engine != "none" and workload.format in EXPERTS_ONLY):
+    if block == 1 or (workload.program.engine and workload.format in EXPERTS_ONLY):
         return
     for linear, head, expert in linears(arch):
         ranks = workload.expert_shards if expert else workload.tensor_parallel

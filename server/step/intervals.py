@@ -22,6 +22,7 @@ import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import Times
+from tilewise.server.stacks import Stack
 
 Bounds = tuple[float, float, float]  # (low, value, high)
 
@@ -50,10 +51,19 @@ def independent(base: Bounds, head: Bounds) -> Bounds:
 def served(time_s: Floats, low_s: Floats, high_s: Floats) -> tuple[Floats, Floats]:
     """(low, high) of an engine's steps, whose kernels alone make the interval given: wider by what serving differs by from them."""
     terms = _facts()["engine"]
-    below, above = (
-        np.hypot(np.log(ends), terms[name]) for ends, name in ((time_s / low_s, "below"), (high_s / time_s, "above"))
-    )
-    return time_s * np.exp(-below), time_s * np.exp(above)
+    return _apart(time_s, low_s, high_s, terms["below"], terms["above"])
+
+
+def wider(time_s: Floats, low_s: Floats, high_s: Floats, program: Stack) -> tuple[Floats, Floats]:
+    """(low, high) of steps whose program may itself lie off, independent of what its kernels err by (server/stacks.toml)."""
+    term = math.log(program.factor)
+    return _apart(time_s, low_s, high_s, term, term) if term else (low_s, high_s)
+
+
+def _apart(time_s: Floats, low_s: Floats, high_s: Floats, below: float, above: float) -> tuple[Floats, Floats]:
+    """(low, high) with further log half-widths, which add to those given as independent errors do."""
+    low, high = np.hypot(np.log(time_s / low_s), below), np.hypot(np.log(high_s / time_s), above)
+    return time_s * np.exp(-low), time_s * np.exp(high)
 
 
 @cache

@@ -3,6 +3,8 @@
 Training keeps weights, optimizer states, gradients as they appear, and what autograd saves until it is used. The peak
 is the largest of these moments:
 
+What a parameter's weight, master copy, moments and gradient take is the stack's (server/stacks.toml).
+
     loss              all saved activations, plus the loss's copies of the logits; no gradient yet
     backward of ...   the gradients so far, the activations not yet used, and what the layer at work needs
     end of backward   all gradients, the last of them the token embedding's
@@ -27,7 +29,12 @@ from tilewise.server.operators.build import walk
 from tilewise.server.operators.emitter import Emitter, Event
 from tilewise.server.operators.engine import planned
 from tilewise.server.operators.numbers import Number, choose, larger, largest, local, pick, smaller, some
-from tilewise.server.operators.parameters import block_parameters, quantizable_parameters, rank_parameters
+from tilewise.server.operators.parameters import (
+    around_parameters,
+    block_parameters,
+    quantizable_parameters,
+    rank_parameters,
+)
 from tilewise.server.operators.plan import Plan
 from tilewise.server.workload import Workload
 
@@ -58,10 +65,6 @@ class MemoryReport:
     parts: tuple[MemoryPart, ...]
     kv_cache_bytes_per_token: Number
 
-    def free_bytes(self, capacity_bytes: float) -> Number:
-        """Bytes left of a GPU's memory; negative by how much it does not fit."""
-        return capacity_bytes - self.total_bytes
-
     def part(self, name: str) -> Number:
         """Size of a part, 0 where the workload has none."""
         return next((part.size_bytes for part in self.parts if part.name == name), 0)
@@ -78,6 +81,11 @@ class MemoryReport:
             yield MemoryReport(total, moment, tuple(parts), per_token)
 
 
+def room_bytes(capacity_bytes: float, workload: Workload) -> float:
+    """What of a GPU's memory a step may take: the reserve is left to context, allocator and fragmentation."""
+    return capacity_bytes * (1 - workload.reserve)
+
+
 def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = None) -> MemoryReport:
     """Memory of one rank; `emitted`: the operators' walk, where it has been made already."""
     e = emitted if emitted is not None else walk(arch, workload)
@@ -88,7 +96,9 @@ def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = Non
 def weight_bytes(arch: Architecture, plan: Plan) -> Number:
     """Weights as stored: linear layers in the workload's format when serving, all else (and training) at full width."""
     total = rank_parameters(arch, plan.tp)
-    if plan.train or not plan.workload.quantized:
+    if plan.train:
+        return total * plan.kept("weights")
+    if not plan.workload.quantized:
         return total * plan.width
     experts_only = plan.served and planned(plan, arch).linear != plan.linear
     narrow = quantizable_parameters(arch, plan.tp, experts_only=experts_only)
@@ -157,16 +167,22 @@ def _local_outputs(arch: Architecture, plan: Plan) -> Number:
 
 
 def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
-    weights = rank_parameters(arch, plan.tp) * plan.width
-    states = 2 * weights if plan.workload.optimizer == "adamw" else 0
-    moments = dict(_moments(arch, plan, e, weights))
+    parameters, updated = rank_parameters(arch, plan.tp), plan.workload.optimizer == "adamw"
+    gradients = parameters * plan.kept("gradients")
+    moments = dict(_moments(arch, plan, e, gradients))
     totals = {name: sum(alive.values()) for name, alive in moments.items()}
     at = largest(list(totals.values()))
-    fixed = {"weights": weights, "optimizer_state": states, "workspace": WORKSPACE_BYTES}
+    fixed: dict[str, Number] = {
+        "weights": weight_bytes(arch, plan),
+        "gathered_weights": _gathered_bytes(arch, plan) if plan.stack.gathers else 0,
+        "master_weights": parameters * plan.kept("master") * updated,
+        "optimizer_state": 2 * parameters * plan.kept("moments") * updated,
+        "workspace": WORKSPACE_BYTES,
+    }
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
     sizes = {
         **fixed,
-        "gradients": weights,
+        "gradients": gradients,
         "activations": _kept_until_backward(e),
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
@@ -175,6 +191,15 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
     total: Number = sum(part.peak_bytes for part in parts)
     return MemoryReport(total, np.array(list(moments))[at], parts, 0)
+
+
+def _gathered_bytes(arch: Architecture, plan: Plan) -> Number:
+    """Cast weights that live at a time: a block at work, the next one fetched ahead, and what lies around the blocks."""
+    widest: Number = 0
+    for stack in arch.stacks:
+        for block in stack.blocks:
+            widest = larger(widest, block_parameters(block, plan.tp))
+    return (around_parameters(arch, plan.tp) + 2 * widest) * plan.width
 
 
 def _kept_until_backward(e: Emitter) -> Number:
@@ -196,24 +221,24 @@ def layer_peak(events: list[Event]) -> Number:
 Moment = tuple[str, dict[str, Number]]
 
 
-def _moments(arch: Architecture, plan: Plan, e: Emitter, weights: Number) -> list[Moment]:
-    """What is alive besides weights, states and workspace at each moment that can be the peak."""
+def _moments(arch: Architecture, plan: Plan, e: Emitter, whole: Number) -> list[Moment]:
+    """What is alive besides weights, states and workspace at each moment that can be the peak; whole: all gradients."""
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
-    kept = _kept_until_backward(e)
+    kept, each = _kept_until_backward(e), plan.kept("gradients")
     copies = {"logits": 4 * logits} if plan.fused else {"logits_fp32": 12 * logits}  # saved, incoming, outgoing
     found: list[Moment] = [("loss", {"activations": kept, **copies})]
-    gradients: Number = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp * plan.width
+    gradients: Number = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp * each
     for stack in reversed(arch.stacks):
         for block in reversed(stack.blocks):
             label = e.block_label(stack.name, block.layers)
             once = 0 if label in e.live else e.saved[label]  # counted in the layer's own peak
             working = layer_peak(e.events[label]) - once
             found.append(("backward", {"gradients": gradients, "activations": kept + working}))
-            layer = block_parameters(block, plan.tp) * plan.width
+            layer = block_parameters(block, plan.tp) * each
             kept = kept - (block.count - 1) * e.saved[label]
             gradients = gradients + (block.count - 1) * layer
             found.append(("backward", {"gradients": gradients, "activations": kept + working}))
             kept, gradients = kept - e.saved[label], gradients + layer
     stream = plan.tokens * arch.hidden * plan.width
-    found.append(("optimizer step", {"gradients": weights, "activations": stream}))
+    found.append(("optimizer step", {"gradients": whole, "activations": stream}))
     return found

@@ -14,6 +14,7 @@ models with odd sizes (H100, 2026-11-28).
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -33,13 +34,15 @@ BOTH_LAYOUTS = 2.0  # a gradient is written once for each of the two products th
 Mask = NDArray[np.bool_]
 
 
-def padded(gpu: Gpu, table: OperatorTable) -> OperatorTable:
+def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> OperatorTable:
     """The table of a compiled step with its padded products, and their copies as rows of their own after them.
 
+    without: layers that are not compiled
     Raises UnlikeShapes where candidates differ in what is padded.
     """
     wide = _padded(table)
-    rows = np.flatnonzero(wide.changed)
+    plain = [at for at, label in enumerate(table.labels) if label.layer in without]
+    rows = np.flatnonzero(wide.changed & ~np.isin(table.label, plain))
     if not len(rows):
         return table
     pays = np.zeros(len(table), bool)

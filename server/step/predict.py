@@ -18,6 +18,7 @@ from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times
+from tilewise.server import stacks
 from tilewise.server.architecture.counting import ParameterCount, count
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.architecture.sizes import UnlikeShapes, column
@@ -27,7 +28,7 @@ from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step.host import host_notes
-from tilewise.server.step.memory import MemoryReport, memory
+from tilewise.server.step.memory import MemoryReport, memory, room_bytes
 from tilewise.server.step.padding import padded
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
@@ -53,14 +54,14 @@ class Shapes:
     def briefs(self, count: int = 1) -> Iterator[Brief]:
         """The answer about each of `count` candidates."""
         arch, work, gpu = self.architecture, self.steps.workload, self.steps.gpu
-        capacity, ranks = gpu.sku.memory_bytes, column(rank_parameters(arch, work.tensor_parallel), count)
+        room, ranks = room_bytes(gpu.sku.memory_bytes, work), column(rank_parameters(arch, work.tensor_parallel), count)
         rows = (self.parameters.rows(count), ranks, self.steps.rows(count), self.memory.rows(count), self._notes(count))
         largest = self.steps.largest_parts(count)
         for parameters, of_rank, step, resident, notes, part in zip(*rows, largest, strict=True):
             yield Brief(
                 architecture=arch, workload=work, gpu=gpu.sku.name, calibration=calibration_of(gpu), parameters=parameters,
-                rank_parameters=of_rank, step=step, memory=resident, memory_capacity_bytes=capacity,
-                fits=resident.total_bytes <= capacity, headline=headline(arch, work, gpu, step, part, resident), notes=notes,
+                rank_parameters=of_rank, step=step, memory=resident, memory_room_bytes=room, fits=resident.total_bytes <= room,
+                headline=headline(arch, work, gpu, step, part, room - resident.total_bytes), notes=notes,
             )  # fmt: skip
 
     def _notes(self, count: int) -> Iterator[tuple[str, ...]]:
@@ -70,7 +71,8 @@ class Shapes:
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
             stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond), host_notes(self.steps, count),
         )  # fmt: skip
-        return ((*arch.notes, *chain(*each)) for each in zip(*found, strict=True))
+        said = (*arch.notes, *stacks.note(work.program))
+        return ((*said, *chain(*each)) for each in zip(*found, strict=True))
 
 
 def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
@@ -96,12 +98,12 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     architecture do not fit together), UnlikeShapes (candidates are to be asked apart), NotAvailable (precision, engine),
     and TilewiseError UTILIZATION_ABOVE_100 where a FLOP count or a peak must be wrong.
     """
-    kernels = gpu.kernels(workload.engine)
+    kernels = gpu.kernels(workload.stack if workload.program.engine else "none")
     emitted = walk(arch, workload, kernels)
     asked = emitted.table()
     check_alike(asked)
-    if workload.mode != "eager" and workload.engine == "none":
-        asked = padded(gpu, asked)
+    if workload.mode != "eager" and not workload.program.engine:
+        asked = padded(gpu, asked, without=("lm_head",) if workload.program.compiles == "blocks" else ())
     table, times, beyond = answered(gpu, asked, workload.clock)
     peak, parameters = gpu.peak(kernels.multiplies(workload.format)), count(arch)
     steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))

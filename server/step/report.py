@@ -161,7 +161,7 @@ class TableReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Brief:
-    """The answer about one shape, without what it is made of."""
+    """The answer about one shape, without what it is made of. memory_room_bytes: what it may take, the reserve left out."""
 
     architecture: Architecture
     workload: Workload
@@ -171,7 +171,7 @@ class Brief:
     rank_parameters: int
     step: Step
     memory: MemoryReport
-    memory_capacity_bytes: float
+    memory_room_bytes: float
     fits: bool
     headline: str
     notes: tuple[str, ...]

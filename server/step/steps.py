@@ -185,12 +185,12 @@ class Steps:
 
     @cached_property
     def trust(self) -> Ints:
-        """The lowest trust of the operators that matter: what stands on less must make up NEGLIGIBLE of the time to count."""
+        """The lowest trust of the operators that matter, and of the program: what stands on less must make up NEGLIGIBLE of the time to count."""
         found = np.full(self.table.shapes, int(max(Trust)))
         for level in sorted(Trust, reverse=True):
             below = by_shape(self.table, np.where(self.times.trust <= level, self.times.time_s, 0.0))
             found = np.where(below >= NEGLIGIBLE * self.sums.busy_s, int(level), found)
-        return found
+        return np.asarray(np.minimum(found, int(self.workload.program.trust)))
 
     @property
     def distance(self) -> Floats:

@@ -14,7 +14,6 @@ from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.step.intervals import bounds
 from tilewise.server.step.losses import losses
-from tilewise.server.step.memory import MemoryReport
 from tilewise.server.step.report import Interval, Layer, Operator, Step
 from tilewise.server.workload import Workload
 
@@ -128,6 +127,10 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     return tuple(found)
 
 
+def _without_reserve(workload: Workload) -> str:
+    return f"the GPU has beside a reserve of {workload.reserve:.0%}" if workload.reserve else "the GPU has"
+
+
 _WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
 _PRECISIONS = tuple(precision.name.lower() for precision in Precision)
 _EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
@@ -142,12 +145,11 @@ def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
 
 
 def headline(
-    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, largest: tuple[str, float], resident: MemoryReport
+    arch: Architecture, workload: Workload, gpu: Gpu, step: Step, largest: tuple[str, float], free: float
 ) -> str:
-    """The one sentence that matters; largest: a kind of layer and its share of the busy time."""
+    """The one sentence that matters; largest: a kind of layer and its share of the busy time; free: bytes left, negative where it does not fit."""
     name = arch.name or arch.family
-    free = float(resident.free_bytes(gpu.sku.memory_bytes))
-    fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than the GPU has."
+    fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than {_without_reserve(workload)}."
     if step.time is None:
         return f"{name} on {gpu.sku.name}: no time for the step: {step.refusal}.{fits}"
     share = step.walls[step.wall] / step.time.time_s

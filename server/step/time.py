@@ -16,7 +16,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
-from tilewise.server.step.intervals import bounds, served
+from tilewise.server.step.intervals import bounds, served, wider
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
@@ -52,10 +52,10 @@ def step_sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, 
     below, above = bounds(table.shape, table.shapes, table.count, times)
     usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
     time, low, high = _lasts(busy, usual), _lasts(busy - below, least), _lasts(busy + above, most)
-    if workload.engine != "none":
-        low, high = served(time, low, high)
+    busy_low, busy_high = wider(busy, busy - below, busy + above, workload.program)
+    low, high = served(time, low, high) if workload.program.engine else wider(time, low, high, workload.program)
     return Sums(
-        busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=by_shape(table, launched), gap_s=usual[0],
+        busy_s=busy, busy_low_s=busy_low, busy_high_s=busy_high, launches=by_shape(table, launched), gap_s=usual[0],
         issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
@@ -66,7 +66,7 @@ def _launching(
 ) -> tuple[Floats, Floats]:
     """Seconds of gaps, and of the CPU, at one end of the launch cost."""
     cost = gpu.launch(workload.mode, training=workload.phase == "train", issue_s=1e-6 * workload.issue_us)
-    torch = workload.engine == "none"  # an engine's scheduler is no part of its step
+    torch = not workload.program.engine  # an engine's scheduler is no part of its step
     number, drained = by_shape(table, launched), by_shape(table, np.where(before_sync(table), launched, 0.0))
     gaps = number * cost.gap_s[end] + drained * cost.issue_s[end] + torch * cost.pause_s[end]
     issue = number * cost.issue_s[end] + torch * cost.call_s[end]
@@ -106,7 +106,7 @@ def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
 def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
     cudnn = [code for code, name in enumerate(times.kernel_names) if name.startswith("cudnn")]
-    grows = (table.window == 0) | (table.window >= table.seq_kv)
+    grows = (table.window == 0) | (table.window > table.seq_kv)  # a cache keeps no more than the window
     found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
     return found & np.isin(times.kernel, cudnn)
 

@@ -104,7 +104,7 @@ def _part(key: tuple[Any, ...], rows: Ints, columns: dict[str, Any]) -> list[Par
 
     def emit(e: Emitter) -> None:
         options: dict[str, Any] = {"context": 1} if run == "decode" else {"sequence": 1}
-        options |= {"attention_backend": backend, "precision": precision, "mode": "compiled"}
+        options |= {"attention_backend": backend, "precision": precision, "mode": "compiled", "stack": "transformers"}
         plan = Plan.of(Workload(phase=run, batch=batch, **options))
         attention = Attention(
             heads=size["heads"], kv_heads=size["kv_heads"], head_dim=size["head_dim"], head_dim_v=size["head_dim_v"],

@@ -135,6 +135,7 @@ def _workload(sheet: Sheet, row: int, fixed: Mapping[str, str]) -> Workload:
         options["recompute"] = "full" if sheet.number("recompute", 0)[row] > 0 else "none"
     return Workload(
         phase=phase,
+        stack="transformers",  # whose steps such tables hold
         batch=int(sheet.number("b")[row]),
         mode=str(sheet.words("mode", "mode", "eager")[row]),
         **options,  # type: ignore[arg-type]

@@ -21,6 +21,7 @@ from tilewise.client import answers
 from tilewise.client.cli import main
 from tilewise.client.client import TilewiseClient
 from tilewise.client.question import number, workload_of
+from tilewise.server.messages.words import living
 from tilewise.server.service.app import start
 from tilewise.v1.workload_pb2 import Workload
 
@@ -128,11 +129,11 @@ def test_a_path_a_dict_and_a_config_object_are_one_question() -> None:
 def test_overrides_and_keywords_change_the_answer_as_on_the_command_line(capfd: pytest.CaptureFixture[str]) -> None:
     asked = tilewise.predict(
         LLAMA, gpu="b200-sxm-180gb", overrides={"num_hidden_layers": 4}, phase="decode", batch=32, context=4096,
-        tensor_parallel=2, engine="trtllm", precision="fp8", kv_cache="fp8",
+        tensor_parallel=2, stack="trtllm", precision="fp8", kv_cache="fp8",
     )  # fmt: skip
     told = printed(
         capfd, "predict", LLAMA, "--gpu", "b200-sxm-180gb", "--set", "num_hidden_layers=4", "--phase", "decode", "--batch", "32",
-        "--context", "4096", "--tp", "2", "--engine", "trtllm", "--precision", "fp8", "--kv-cache", "fp8",
+        "--context", "4096", "--tp", "2", "--stack", "trtllm", "--precision", "fp8", "--kv-cache", "fp8",
     )  # fmt: skip
     assert asked.to_dict() == told and asked.workload.mode == "graph"
 
@@ -232,7 +233,7 @@ def test_a_wrong_question_is_one_clear_line(changed: dict[str, Any], kind: str, 
     assert isinstance(caught.value, getattr(tilewise, kind)) and "\n" not in str(caught.value)
 
 
-KEYWORDS = [field.name for field in Workload.DESCRIPTOR.fields]
+KEYWORDS = list(living(Workload.DESCRIPTOR))
 WORDS = st.text("trainfp8 \n", max_size=8)
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | WORDS | st.lists(st.integers(), max_size=2)
 

@@ -71,7 +71,13 @@ def test_all_calibrated_gpus_are_ranked_in_one_call(capfd: pytest.CaptureFixture
 def test_a_ranking_as_text_names_precision_interval_and_trust(capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = ranked(capfd, *PREFILL, "--gpu", "h100-sxm5-80gb,b200", "--precisions", "bf16")
     assert code == 0
-    assert "b200-sxm-180gb" in out and "measured" in out and "tokens/J at TDP" in out and "bf16" in out
+    assert (
+        out.startswith("batch 1, stack vllm\n")
+        and "b200-sxm-180gb" in out
+        and "published" in out
+        and "tokens/J at TDP" in out
+        and "bf16" in out
+    )
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ with TilewiseClient() as client:
     for gpu, config, workload in (
         ("b100-sxm-192gb", "llama-3-8b", workload_pb2.Workload(phase=1, batch=1, sequence=4096)),
         ("h100-sxm5-80gb", "llama-3-8b", workload_pb2.Workload(phase=1, batch=1, sequence=4096)),
-        ("b200-sxm-180gb", "llama-3-8b", workload_pb2.Workload(phase=3, batch=16, context=4096, tensor_parallel=8, engine=2)),
+        ("b200-sxm-180gb", "llama-3-8b", workload_pb2.Workload(phase=3, batch=16, context=4096, tensor_parallel=8, stack=5)),
     ):
         text = (Path(sys.argv[1]) / f"{config}.json").read_text()
         request = advisor_service_pb2.PredictRequest(

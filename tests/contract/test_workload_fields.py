@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.client.cli import cli
+from tilewise.client.cli import cli, main
 from tilewise.client.cli.recommend import weighted
 from tilewise.client.cli.workload import FIELDS, HELP
+from tilewise.client.question import workload_of as asked_of
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.gate import policy
 from tilewise.server.messages.question import workload_message, workload_of
@@ -56,7 +57,7 @@ def test_a_workload_comes_back_from_a_message_as_it_went(
         batch=batch,
         context=context,
         precision=precision,
-        engine="vllm",
+        stack="vllm",
         expert_skew=skew,
         kv_cache=cache,
     )
@@ -79,12 +80,31 @@ def test_an_unknown_word_field_or_number_is_refused_in_one_line_with_the_nearest
 
 
 def test_a_workload_of_the_mix_has_the_types_of_its_fields() -> None:
-    given = weighted("phase=decode,batch=32,context=4096,engine=vllm,expert_skew=1.2,weight=3")
+    given = weighted("phase=decode,batch=32,context=4096,stack=vllm,expert_skew=1.2,weight=3")
     assert plain(given.workload) == {
         "phase": "decode",
         "batch": 32,
         "context": 4096,
-        "engine": "vllm",
+        "stack": "vllm",
         "expert_skew": 1.2,
     }
     assert given.weight == 3
+
+
+def test_the_old_word_is_refused_everywhere_in_one_line_with_the_new_one(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(InvalidInput, match="engine is called stack now: stack 'vllm'"):
+        workload_of(workload_pb2.Workload(phase=3, context=64, engine=workload_pb2.ENGINE_VLLM))
+    with pytest.raises(InvalidInput, match="engine is called stack now: stack 'vllm'"):
+        asked_of({"phase": "decode", "context": 64, "engine": "vllm"})
+    with pytest.raises(InvalidInput, match="engine is called stack now: stack 'vllm'"):
+        policy.read('[check]\ngpus = ["h100-sxm5-80gb"]\n[[check.workload]]\nname = "a"\nengine = "vllm"\n')
+    arguments = ["predict", "none.json", "--gpu", "b200", "--phase", "decode", "--context", "64", "--engine", "vllm"]
+    with pytest.raises(SystemExit):
+        main(arguments)
+    assert "--engine is called --stack now: --stack vllm" in capfd.readouterr().err
+
+
+def test_evenly_chosen_experts_and_no_reserve_can_be_said_on_the_wire() -> None:
+    unset = workload_of(workload_pb2.Workload(phase=3, context=64))
+    said = workload_of(workload_pb2.Workload(phase=3, context=64, expert_skew=0, reserve=0))
+    assert (unset.expert_skew, unset.reserve) == (1.01, 0.06) and (said.expert_skew, said.reserve) == (0, 0)

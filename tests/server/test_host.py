@@ -21,7 +21,7 @@ from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 LLAMA = json.loads((ROOT / "examples" / "llama-3-8b.json").read_text(encoding="utf-8"))
-DECODE = Workload(phase="decode", batch=16, context=2048)
+DECODE = Workload(phase="decode", batch=16, context=2048, mode="eager")
 H100, H200 = (Database.packaged().gpu(name) for name in ("h100-sxm5-80gb", "h200-sxm-141gb"))
 TINY = {
     "hidden_size": 512, "intermediate_size": 1536, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
@@ -81,7 +81,7 @@ def test_a_host_that_cannot_be_is_refused() -> None:
 
 
 def test_an_engines_step_holds_no_time_of_torchs_own_calls() -> None:
-    served = asked(replace(DECODE, engine="vllm", mode="graph"))
+    served = asked(Workload(phase="decode", batch=DECODE.batch, context=DECODE.context, stack="vllm"))
     assert seconds(served) == pytest.approx(served.step.busy.time_s + served.step.gap_s, rel=1e-6)
 
 

@@ -90,7 +90,6 @@ def test_parts_alive_at_the_peak_add_up_to_the_total(llama: Llama, phase: str) -
     length = {"context": 4096} if phase == "decode" else {"sequence": 4096}
     report = memory(llama(), Workload(phase=phase, batch=2, **length))  # type: ignore[arg-type]
     assert sum(part.peak_bytes for part in report.parts) == report.total_bytes
-    assert report.free_bytes(80e9) == 80e9 - report.total_bytes
 
 
 def test_a_tied_table_is_held_once(config: Config) -> None:

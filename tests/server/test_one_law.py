@@ -43,7 +43,7 @@ CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "train": (LLAMA, {"phase": "train", "batch": 4, "sequence": 2048}),
     "train with recompute": (NEOX, {"phase": "train", "batch": 2, "sequence": 2048, "recompute": "full"}),
     "prefill": (LLAMA, {"phase": "prefill", "batch": 1, "sequence": 512, "mode": "compiled"}),
-    "decode": (NEOX, {"phase": "decode", "batch": 4, "context": 1024}),
+    "decode": (NEOX, {"phase": "decode", "batch": 4, "context": 1024, "mode": "eager"}),
 }
 POLICY = """
 [check]

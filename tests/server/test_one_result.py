@@ -19,7 +19,6 @@ from tilewise.v1.advisor_service_pb2 import (
 )  # fmt: skip
 from tilewise.v1.model_pb2 import Model
 from tilewise.v1.workload_pb2 import (
-    ENGINE_VLLM,
     MODE_COMPILED,
     MODE_EAGER,
     MODE_GRAPH,
@@ -28,6 +27,7 @@ from tilewise.v1.workload_pb2 import (
     PHASE_PREFILL,
     PHASE_TRAIN,
     PRECISION_FP8,
+    STACK_VLLM,
     STATE_SUSTAINED,
     Workload,
 )  # fmt: skip
@@ -40,7 +40,7 @@ WORKLOADS = [
     *(Workload(phase=PHASE_TRAIN, batch=2, sequence=1024, mode=mode) for mode in (MODE_EAGER, MODE_COMPILED)),
     *(Workload(phase=PHASE_PREFILL, batch=1, sequence=777, mode=mode) for mode in (MODE_EAGER, MODE_GRAPH)),
     *(Workload(phase=PHASE_DECODE, batch=8, context=2048, mode=mode) for mode in (MODE_EAGER, MODE_COMPILED, MODE_GRAPH)),
-    Workload(phase=PHASE_DECODE, batch=3, context=512, mode=MODE_UNSPECIFIED, engine=ENGINE_VLLM, precision=PRECISION_FP8),
+    Workload(phase=PHASE_DECODE, batch=3, context=512, mode=MODE_UNSPECIFIED, stack=STACK_VLLM, precision=PRECISION_FP8),
     Workload(phase=PHASE_PREFILL, batch=4, sequence=2048, mode=MODE_COMPILED, tensor_parallel=4, state=STATE_SUSTAINED),
 ]  # fmt: skip
 SIZES = {

@@ -32,7 +32,7 @@ def test_the_step_lasts_as_long_as_the_slower_of_gpu_and_cpu(h100: Gpu, llama: L
     for step in (large, tiny):
         assert step.time is not None
         assert step.time.time_s == pytest.approx(max(step.busy.time_s + step.gap_s, step.issue_s))
-    decode = predict(h100, llama(hidden_size=512), Workload(phase="decode", context=128)).step
+    decode = predict(h100, llama(hidden_size=512), Workload(phase="decode", context=128, mode="eager")).step
     assert decode.regime == "overhead" and decode.wall == Wall.LAUNCH
 
 
@@ -129,7 +129,7 @@ def test_eager_layers_launch_the_kernels_that_a_profile_of_transformers_shows(h1
     for row in rows:
         text = (shared / "truth/h100/configs" / f"{row['model']}.json").read_text(encoding="utf-8")
         options = {"optimizer": "none"} if row["phase"] == "train" else {"cache": "none"}
-        workload = Workload(phase=row["phase"], batch=int(row["b"]), sequence=int(row["s"]), **options)
+        workload = Workload(phase=row["phase"], batch=int(row["b"]), sequence=int(row["s"]), mode="eager", **options)
         model = read_with(text, {"num_hidden_layers": int(row["layers"])})
         ours = predict(h100, model, workload).step.launches
         key = (row["model"], row["phase"], row["b"], row["s"])

@@ -24,35 +24,39 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atilewise/v1/workload.proto\x12\x0btilewise.v1\"\xcc\x04\n\x08Workload\x12!\n\x05phase\x18\x01 \x01(\x0e\x32\x12.tilewise.v1.Phase\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\x03\x12)\n\tprecision\x18\x05 \x01(\x0e\x32\x16.tilewise.v1.Precision\x12\x1f\n\x04mode\x18\x06 \x01(\x0e\x32\x11.tilewise.v1.Mode\x12\x17\n\x0ftensor_parallel\x18\x07 \x01(\x03\x12)\n\trecompute\x18\x08 \x01(\x0e\x32\x16.tilewise.v1.Recompute\x12)\n\toptimizer\x18\t \x01(\x0e\x32\x16.tilewise.v1.Optimizer\x12!\n\x05state\x18\n \x01(\x0e\x32\x12.tilewise.v1.State\x12#\n\x06logits\x18\x0b \x01(\x0e\x32\x13.tilewise.v1.Logits\x12\x38\n\x11\x61ttention_backend\x18\x0c \x01(\x0e\x32\x1d.tilewise.v1.AttentionBackend\x12!\n\x05\x63\x61\x63he\x18\r \x01(\x0e\x32\x12.tilewise.v1.Cache\x12#\n\x06\x65ngine\x18\x0e \x01(\x0e\x32\x13.tilewise.v1.Engine\x12&\n\x08kv_cache\x18\x0f \x01(\x0e\x32\x14.tilewise.v1.KvCache\x12\x13\n\x0b\x65xpert_skew\x18\x10 \x01(\x01\x12\x17\n\x0f\x65xpert_parallel\x18\x11 \x01(\x03\x12\x10\n\x08issue_us\x18\x12 \x01(\x01*T\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x11\n\rPHASE_PREFILL\x10\x02\x12\x10\n\x0cPHASE_DECODE\x10\x03*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_EAGER\x10\x01\x12\x11\n\rMODE_COMPILED\x10\x02\x12\x0e\n\nMODE_GRAPH\x10\x03*\xb5\x02\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePRECISION_FP64\x10\x01\x12\x12\n\x0ePRECISION_FP32\x10\x02\x12\x12\n\x0ePRECISION_TF32\x10\x03\x12\x12\n\x0ePRECISION_BF16\x10\x04\x12\x12\n\x0ePRECISION_FP16\x10\x05\x12\x11\n\rPRECISION_FP8\x10\x06\x12\x15\n\x11PRECISION_FP8_ROW\x10\x07\x12\x12\n\x0ePRECISION_INT8\x10\x08\x12\x13\n\x0fPRECISION_MXFP8\x10\t\x12\x13\n\x0fPRECISION_MXFP6\x10\n\x12\x13\n\x0fPRECISION_MXFP4\x10\x0b\x12\x13\n\x0fPRECISION_NVFP4\x10\x0c\x12\x17\n\x13PRECISION_FP8_BLOCK\x10\r*g\n\tRecompute\x12\x19\n\x15RECOMPUTE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRECOMPUTE_NONE\x10\x01\x12\x17\n\x13RECOMPUTE_SELECTIVE\x10\x02\x12\x12\n\x0eRECOMPUTE_FULL\x10\x03*O\n\tOptimizer\x12\x19\n\x15OPTIMIZER_UNSPECIFIED\x10\x00\x12\x12\n\x0eOPTIMIZER_NONE\x10\x01\x12\x13\n\x0fOPTIMIZER_ADAMW\x10\x02*D\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSTATE_BURST\x10\x01\x12\x13\n\x0fSTATE_SUSTAINED\x10\x02*A\n\x06Logits\x12\x16\n\x12LOGITS_UNSPECIFIED\x10\x00\x12\x0f\n\x0bLOGITS_LAST\x10\x01\x12\x0e\n\nLOGITS_ALL\x10\x02*\xa7\x01\n\x10\x41ttentionBackend\x12!\n\x1d\x41TTENTION_BACKEND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41TTENTION_BACKEND_AUTO\x10\x01\x12\x1b\n\x17\x41TTENTION_BACKEND_FLASH\x10\x02\x12\x1b\n\x17\x41TTENTION_BACKEND_CUDNN\x10\x03\x12\x1a\n\x16\x41TTENTION_BACKEND_MATH\x10\x04*h\n\x06\x45ngine\x12\x16\n\x12\x45NGINE_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x45NGINE_NONE\x10\x01\x12\x11\n\rENGINE_TRTLLM\x10\x02\x12\x0f\n\x0b\x45NGINE_VLLM\x10\x03\x12\x11\n\rENGINE_SGLANG\x10\x04*H\n\x07KvCache\x12\x18\n\x14KV_CACHE_UNSPECIFIED\x10\x00\x12\x11\n\rKV_CACHE_AUTO\x10\x01\x12\x10\n\x0cKV_CACHE_FP8\x10\x02*@\n\x05\x43\x61\x63he\x12\x15\n\x11\x43\x41\x43HE_UNSPECIFIED\x10\x00\x12\x0e\n\nCACHE_NONE\x10\x01\x12\x10\n\x0c\x43\x41\x43HE_APPEND\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1atilewise/v1/workload.proto\x12\x0btilewise.v1\"\xaa\x05\n\x08Workload\x12!\n\x05phase\x18\x01 \x01(\x0e\x32\x12.tilewise.v1.Phase\x12\r\n\x05\x62\x61tch\x18\x02 \x01(\x03\x12\x10\n\x08sequence\x18\x03 \x01(\x03\x12\x0f\n\x07\x63ontext\x18\x04 \x01(\x03\x12)\n\tprecision\x18\x05 \x01(\x0e\x32\x16.tilewise.v1.Precision\x12\x1f\n\x04mode\x18\x06 \x01(\x0e\x32\x11.tilewise.v1.Mode\x12\x17\n\x0ftensor_parallel\x18\x07 \x01(\x03\x12)\n\trecompute\x18\x08 \x01(\x0e\x32\x16.tilewise.v1.Recompute\x12)\n\toptimizer\x18\t \x01(\x0e\x32\x16.tilewise.v1.Optimizer\x12!\n\x05state\x18\n \x01(\x0e\x32\x12.tilewise.v1.State\x12#\n\x06logits\x18\x0b \x01(\x0e\x32\x13.tilewise.v1.Logits\x12\x38\n\x11\x61ttention_backend\x18\x0c \x01(\x0e\x32\x1d.tilewise.v1.AttentionBackend\x12!\n\x05\x63\x61\x63he\x18\r \x01(\x0e\x32\x12.tilewise.v1.Cache\x12\'\n\x06\x65ngine\x18\x0e \x01(\x0e\x32\x13.tilewise.v1.EngineB\x02\x18\x01\x12&\n\x08kv_cache\x18\x0f \x01(\x0e\x32\x14.tilewise.v1.KvCache\x12\x18\n\x0b\x65xpert_skew\x18\x10 \x01(\x01H\x00\x88\x01\x01\x12\x17\n\x0f\x65xpert_parallel\x18\x11 \x01(\x03\x12\x10\n\x08issue_us\x18\x12 \x01(\x01\x12!\n\x05stack\x18\x13 \x01(\x0e\x32\x12.tilewise.v1.Stack\x12\x14\n\x07reserve\x18\x14 \x01(\x01H\x01\x88\x01\x01\x42\x0e\n\x0c_expert_skewB\n\n\x08_reserve*\x94\x01\n\x05Stack\x12\x15\n\x11STACK_UNSPECIFIED\x10\x00\x12\x16\n\x12STACK_TRANSFORMERS\x10\x01\x12\x14\n\x10STACK_TORCHTITAN\x10\x02\x12\x0e\n\nSTACK_VLLM\x10\x03\x12\x10\n\x0cSTACK_SGLANG\x10\x04\x12\x10\n\x0cSTACK_TRTLLM\x10\x05\x12\x12\n\x0eSTACK_MEGATRON\x10\x06*T\n\x05Phase\x12\x15\n\x11PHASE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPHASE_TRAIN\x10\x01\x12\x11\n\rPHASE_PREFILL\x10\x02\x12\x10\n\x0cPHASE_DECODE\x10\x03*O\n\x04Mode\x12\x14\n\x10MODE_UNSPECIFIED\x10\x00\x12\x0e\n\nMODE_EAGER\x10\x01\x12\x11\n\rMODE_COMPILED\x10\x02\x12\x0e\n\nMODE_GRAPH\x10\x03*\xb5\x02\n\tPrecision\x12\x19\n\x15PRECISION_UNSPECIFIED\x10\x00\x12\x12\n\x0ePRECISION_FP64\x10\x01\x12\x12\n\x0ePRECISION_FP32\x10\x02\x12\x12\n\x0ePRECISION_TF32\x10\x03\x12\x12\n\x0ePRECISION_BF16\x10\x04\x12\x12\n\x0ePRECISION_FP16\x10\x05\x12\x11\n\rPRECISION_FP8\x10\x06\x12\x15\n\x11PRECISION_FP8_ROW\x10\x07\x12\x12\n\x0ePRECISION_INT8\x10\x08\x12\x13\n\x0fPRECISION_MXFP8\x10\t\x12\x13\n\x0fPRECISION_MXFP6\x10\n\x12\x13\n\x0fPRECISION_MXFP4\x10\x0b\x12\x13\n\x0fPRECISION_NVFP4\x10\x0c\x12\x17\n\x13PRECISION_FP8_BLOCK\x10\r*g\n\tRecompute\x12\x19\n\x15RECOMPUTE_UNSPECIFIED\x10\x00\x12\x12\n\x0eRECOMPUTE_NONE\x10\x01\x12\x17\n\x13RECOMPUTE_SELECTIVE\x10\x02\x12\x12\n\x0eRECOMPUTE_FULL\x10\x03*O\n\tOptimizer\x12\x19\n\x15OPTIMIZER_UNSPECIFIED\x10\x00\x12\x12\n\x0eOPTIMIZER_NONE\x10\x01\x12\x13\n\x0fOPTIMIZER_ADAMW\x10\x02*D\n\x05State\x12\x15\n\x11STATE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bSTATE_BURST\x10\x01\x12\x13\n\x0fSTATE_SUSTAINED\x10\x02*A\n\x06Logits\x12\x16\n\x12LOGITS_UNSPECIFIED\x10\x00\x12\x0f\n\x0bLOGITS_LAST\x10\x01\x12\x0e\n\nLOGITS_ALL\x10\x02*\xa7\x01\n\x10\x41ttentionBackend\x12!\n\x1d\x41TTENTION_BACKEND_UNSPECIFIED\x10\x00\x12\x1a\n\x16\x41TTENTION_BACKEND_AUTO\x10\x01\x12\x1b\n\x17\x41TTENTION_BACKEND_FLASH\x10\x02\x12\x1b\n\x17\x41TTENTION_BACKEND_CUDNN\x10\x03\x12\x1a\n\x16\x41TTENTION_BACKEND_MATH\x10\x04*h\n\x06\x45ngine\x12\x16\n\x12\x45NGINE_UNSPECIFIED\x10\x00\x12\x0f\n\x0b\x45NGINE_NONE\x10\x01\x12\x11\n\rENGINE_TRTLLM\x10\x02\x12\x0f\n\x0b\x45NGINE_VLLM\x10\x03\x12\x11\n\rENGINE_SGLANG\x10\x04*H\n\x07KvCache\x12\x18\n\x14KV_CACHE_UNSPECIFIED\x10\x00\x12\x11\n\rKV_CACHE_AUTO\x10\x01\x12\x10\n\x0cKV_CACHE_FP8\x10\x02*@\n\x05\x43\x61\x63he\x12\x15\n\x11\x43\x41\x43HE_UNSPECIFIED\x10\x00\x12\x0e\n\nCACHE_NONE\x10\x01\x12\x10\n\x0c\x43\x41\x43HE_APPEND\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tilewise.v1.workload_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PHASE']._serialized_start=634
-  _globals['_PHASE']._serialized_end=718
-  _globals['_MODE']._serialized_start=720
-  _globals['_MODE']._serialized_end=799
-  _globals['_PRECISION']._serialized_start=802
-  _globals['_PRECISION']._serialized_end=1111
-  _globals['_RECOMPUTE']._serialized_start=1113
-  _globals['_RECOMPUTE']._serialized_end=1216
-  _globals['_OPTIMIZER']._serialized_start=1218
-  _globals['_OPTIMIZER']._serialized_end=1297
-  _globals['_STATE']._serialized_start=1299
-  _globals['_STATE']._serialized_end=1367
-  _globals['_LOGITS']._serialized_start=1369
-  _globals['_LOGITS']._serialized_end=1434
-  _globals['_ATTENTIONBACKEND']._serialized_start=1437
-  _globals['_ATTENTIONBACKEND']._serialized_end=1604
-  _globals['_ENGINE']._serialized_start=1606
-  _globals['_ENGINE']._serialized_end=1710
-  _globals['_KVCACHE']._serialized_start=1712
-  _globals['_KVCACHE']._serialized_end=1784
-  _globals['_CACHE']._serialized_start=1786
-  _globals['_CACHE']._serialized_end=1850
+  _globals['_WORKLOAD'].fields_by_name['engine']._loaded_options = None
+  _globals['_WORKLOAD'].fields_by_name['engine']._serialized_options = b'\030\001'
+  _globals['_STACK']._serialized_start=729
+  _globals['_STACK']._serialized_end=877
+  _globals['_PHASE']._serialized_start=879
+  _globals['_PHASE']._serialized_end=963
+  _globals['_MODE']._serialized_start=965
+  _globals['_MODE']._serialized_end=1044
+  _globals['_PRECISION']._serialized_start=1047
+  _globals['_PRECISION']._serialized_end=1356
+  _globals['_RECOMPUTE']._serialized_start=1358
+  _globals['_RECOMPUTE']._serialized_end=1461
+  _globals['_OPTIMIZER']._serialized_start=1463
+  _globals['_OPTIMIZER']._serialized_end=1542
+  _globals['_STATE']._serialized_start=1544
+  _globals['_STATE']._serialized_end=1612
+  _globals['_LOGITS']._serialized_start=1614
+  _globals['_LOGITS']._serialized_end=1679
+  _globals['_ATTENTIONBACKEND']._serialized_start=1682
+  _globals['_ATTENTIONBACKEND']._serialized_end=1849
+  _globals['_ENGINE']._serialized_start=1851
+  _globals['_ENGINE']._serialized_end=1955
+  _globals['_KVCACHE']._serialized_start=1957
+  _globals['_KVCACHE']._serialized_end=2029
+  _globals['_CACHE']._serialized_start=2031
+  _globals['_CACHE']._serialized_end=2095
   _globals['_WORKLOAD']._serialized_start=44
-  _globals['_WORKLOAD']._serialized_end=632
+  _globals['_WORKLOAD']._serialized_end=726
 # @@protoc_insertion_point(module_scope)

@@ -5,6 +5,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Stack(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    STACK_UNSPECIFIED: _ClassVar[Stack]
+    STACK_TRANSFORMERS: _ClassVar[Stack]
+    STACK_TORCHTITAN: _ClassVar[Stack]
+    STACK_VLLM: _ClassVar[Stack]
+    STACK_SGLANG: _ClassVar[Stack]
+    STACK_TRTLLM: _ClassVar[Stack]
+    STACK_MEGATRON: _ClassVar[Stack]
+
 class Phase(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PHASE_UNSPECIFIED: _ClassVar[Phase]
@@ -88,6 +98,13 @@ class Cache(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CACHE_UNSPECIFIED: _ClassVar[Cache]
     CACHE_NONE: _ClassVar[Cache]
     CACHE_APPEND: _ClassVar[Cache]
+STACK_UNSPECIFIED: Stack
+STACK_TRANSFORMERS: Stack
+STACK_TORCHTITAN: Stack
+STACK_VLLM: Stack
+STACK_SGLANG: Stack
+STACK_TRTLLM: Stack
+STACK_MEGATRON: Stack
 PHASE_UNSPECIFIED: Phase
 PHASE_TRAIN: Phase
 PHASE_PREFILL: Phase
@@ -141,7 +158,7 @@ CACHE_NONE: Cache
 CACHE_APPEND: Cache
 
 class Workload(_message.Message):
-    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache", "engine", "kv_cache", "expert_skew", "expert_parallel", "issue_us")
+    __slots__ = ("phase", "batch", "sequence", "context", "precision", "mode", "tensor_parallel", "recompute", "optimizer", "state", "logits", "attention_backend", "cache", "engine", "kv_cache", "expert_skew", "expert_parallel", "issue_us", "stack", "reserve")
     PHASE_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
@@ -160,6 +177,8 @@ class Workload(_message.Message):
     EXPERT_SKEW_FIELD_NUMBER: _ClassVar[int]
     EXPERT_PARALLEL_FIELD_NUMBER: _ClassVar[int]
     ISSUE_US_FIELD_NUMBER: _ClassVar[int]
+    STACK_FIELD_NUMBER: _ClassVar[int]
+    RESERVE_FIELD_NUMBER: _ClassVar[int]
     phase: Phase
     batch: int
     sequence: int
@@ -178,4 +197,6 @@ class Workload(_message.Message):
     expert_skew: float
     expert_parallel: int
     issue_us: float
-    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ..., engine: _Optional[_Union[Engine, str]] = ..., kv_cache: _Optional[_Union[KvCache, str]] = ..., expert_skew: _Optional[float] = ..., expert_parallel: _Optional[int] = ..., issue_us: _Optional[float] = ...) -> None: ...
+    stack: Stack
+    reserve: float
+    def __init__(self, phase: _Optional[_Union[Phase, str]] = ..., batch: _Optional[int] = ..., sequence: _Optional[int] = ..., context: _Optional[int] = ..., precision: _Optional[_Union[Precision, str]] = ..., mode: _Optional[_Union[Mode, str]] = ..., tensor_parallel: _Optional[int] = ..., recompute: _Optional[_Union[Recompute, str]] = ..., optimizer: _Optional[_Union[Optimizer, str]] = ..., state: _Optional[_Union[State, str]] = ..., logits: _Optional[_Union[Logits, str]] = ..., attention_backend: _Optional[_Union[AttentionBackend, str]] = ..., cache: _Optional[_Union[Cache, str]] = ..., engine: _Optional[_Union[Engine, str]] = ..., kv_cache: _Optional[_Union[KvCache, str]] = ..., expert_skew: _Optional[float] = ..., expert_parallel: _Optional[int] = ..., issue_us: _Optional[float] = ..., stack: _Optional[_Union[Stack, str]] = ..., reserve: _Optional[float] = ...) -> None: ...

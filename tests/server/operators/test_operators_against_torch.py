@@ -24,7 +24,9 @@ EXACT = sorted(set(MODELS) - OTHER_KERNELS - CPU_ONLY)
 
 def emit(family: str, phase: str) -> Emitter:
     options = {"logits": "all"} if phase == "prefill" else {"optimizer": "none"}
-    workload = Workload(phase=phase, batch=COUNTS["batch"], sequence=COUNTS["sequence"], **options)
+    workload = Workload(
+        phase=phase, batch=COUNTS["batch"], sequence=COUNTS["sequence"], stack="transformers", **options
+    )
     return walk(read(json.dumps(MODELS[family]["config"])), workload)
 
 

@@ -39,7 +39,7 @@ def gpu(name: str = "b200-sxm-180gb") -> Gpu:
 
 def decode(engine: str, **options: object) -> Workload:
     sizes = {"batch": 16, "context": 2048, "precision": "nvfp4", **options}
-    return Workload(phase="decode", engine=engine, **sizes)  # type: ignore[arg-type]
+    return Workload(phase="decode", stack=engine, **sizes)  # type: ignore[arg-type]
 
 
 def step(arch: Architecture, workload: Workload, name: str = "b200-sxm-180gb") -> Report:
@@ -85,7 +85,7 @@ def latent(arch: Architecture) -> bool:
 @pytest.mark.parametrize("arch", [LLAMA, QWEN, MLA], ids=["dense", "experts", "latent"])
 @pytest.mark.parametrize("phase", [{"phase": "prefill", "sequence": 512}, {"phase": "decode", "context": 512}])
 def test_an_engine_does_the_same_model_flops_as_torch(arch: Architecture, phase: dict[str, object]) -> None:
-    engine, torch = (Workload(batch=4, engine=name, **phase) for name in ("sglang", "none"))  # type: ignore[arg-type]
+    engine, torch = (Workload(batch=4, stack=name, **phase) for name in ("sglang", "transformers"))  # type: ignore[arg-type]
     kernels = gpu().kernels("sglang")
     if (
         phase["phase"] == "decode" and arch is MLA
@@ -98,16 +98,28 @@ def test_an_engine_does_the_same_model_flops_as_torch(arch: Architecture, phase:
 @pytest.mark.parametrize(
     ("options", "field", "words"),
     [
-        ({"phase": "train", "sequence": 64}, "engine", "serves and does not train: phase is prefill or decode"),
-        ({"phase": "prefill", "sequence": 64, "mode": "eager"}, "mode", "mode is graph, or unset"),
-        ({"phase": "decode", "context": 64, "attention_backend": "flash"}, "attention_backend", "has its own"),
-        ({"phase": "decode", "context": 64, "engine": "vlm"}, "engine", "did you mean 'vllm'?"),
-        ({"phase": "decode", "context": 64, "engine": "none", "kv_cache": "fp8"}, "kv_cache", "needs an engine"),
-        ({"phase": "decode", "context": 64, "engine": "none", "expert_skew": 1}, "expert_skew", "needs an engine"),
         (
-            {"phase": "decode", "context": 64, "engine": "none", "expert_parallel": 2},
+            {"phase": "train", "sequence": 64},
+            "stack",
+            "runs prefill and decode, not train; that is run by transformers",
+        ),
+        ({"phase": "prefill", "sequence": 64, "mode": "eager"}, "mode", "it is graph, or unset"),
+        ({"phase": "decode", "context": 64, "attention_backend": "flash"}, "attention_backend", "it is auto, or unset"),
+        ({"phase": "decode", "context": 64, "stack": "vlm"}, "stack", "did you mean 'vllm'?"),
+        (
+            {"phase": "decode", "context": 64, "stack": "transformers", "kv_cache": "fp8"},
+            "kv_cache",
+            "stacks that serve",
+        ),
+        (
+            {"phase": "decode", "context": 64, "stack": "transformers", "expert_skew": 1},
+            "expert_skew",
+            "stacks that serve",
+        ),
+        (
+            {"phase": "decode", "context": 64, "stack": "transformers", "tensor_parallel": 2, "expert_parallel": 2},
             "expert_parallel",
-            "needs an engine",
+            "stacks that serve",
         ),
         (
             {"phase": "decode", "context": 64, "tensor_parallel": 4, "expert_parallel": 3},
@@ -120,7 +132,7 @@ def test_an_engine_does_the_same_model_flops_as_torch(arch: Architecture, phase:
 )
 def test_what_an_engine_cannot_do_is_refused_in_one_line(options: dict[str, object], field: str, words: str) -> None:
     with pytest.raises(InvalidInput) as error:
-        Workload(**{"engine": "vllm", **options})  # type: ignore[arg-type]
+        Workload(**{"stack": "vllm", **options})  # type: ignore[arg-type]
     assert error.value.field == f"workload.{field}" and words in error.value.message and "\n" not in error.value.message
 
 
@@ -183,8 +195,8 @@ def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
         for phase in ({"phase": "decode", "context": 1024}, {"phase": "prefill", "sequence": 256}):
             try:
                 arch = read(path.read_text(encoding="utf-8"))
-                asked = Workload(batch=4, engine="vllm", **phase)  # type: ignore[arg-type]
-                torch = build(arch, replace(asked, engine="none", mode="graph"))
+                asked = Workload(batch=4, stack="vllm", **phase)  # type: ignore[arg-type]
+                torch = build(arch, Workload(batch=4, stack="transformers", mode="graph", **phase))
             except TilewiseError:
                 continue  # which refuses without an engine, too
             done = causal_flops(build(arch, asked, gpu().kernels("vllm")))
@@ -198,7 +210,7 @@ def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
 
 
 def test_an_engine_that_does_not_run_on_a_gpu_is_refused_with_those_that_do() -> None:
-    with pytest.raises(NotAvailable, match="TensorRT-LLM does not run on mi300x; engines that do: vllm, sglang"):
+    with pytest.raises(NotAvailable, match="TensorRT-LLM does not run on mi300x; stacks that do: vllm, sglang"):
         predict(gpu("mi300x"), LLAMA, decode("trtllm", precision="bf16"))
 
 
@@ -247,7 +259,7 @@ def test_a_published_latent_kernel_would_take_the_attention_row_with_its_rotatio
 
 
 def test_sizes_beyond_what_was_published_are_answered_as_without_an_engine_and_named() -> None:
-    report = step(LLAMA, Workload(phase="prefill", sequence=131072, engine="trtllm", precision="fp8"))
+    report = step(LLAMA, Workload(phase="prefill", sequence=131072, stack="trtllm", precision="fp8"))
     assert any(note.startswith("attention") and "beyond the sizes" in note for note in report.notes)
     assert not operators(report)["attention"].kernel.startswith("forward trtllm")
 
@@ -272,9 +284,9 @@ def test_fewer_distinct_experts_are_read_where_tokens_are_uneven() -> None:
 
 @pytest.mark.parametrize("name", ["b200-sxm-180gb", "h100-sxm5-80gb"])
 def test_a_skew_changes_what_is_read_for_one_shape_and_for_many(name: str) -> None:
-    asked = decode("vllm", precision="bf16", expert_skew=1.2)
+    even, asked = (decode("vllm", precision="bf16", expert_skew=skew) for skew in (0.0, 1.2))
     text = (ROOT / "examples" / "qwen3-30b-a3b.json").read_text()
-    moved = [step(QWEN, each, name).step.memory_bytes for each in (decode("vllm", precision="bf16"), asked)]
+    moved = [step(QWEN, each, name).step.memory_bytes for each in (even, asked)]
     assert moved[1] < 0.8 * moved[0]
     counts = np.array([64, 128])
     many = predict_many(gpu(name), read_with(text, {"num_experts": counts}), asked).steps
@@ -313,7 +325,7 @@ def test_deepseeks_own_576_outputs_pass_where_every_rank_holds_them_whole(
 
 
 def test_without_an_engine_nothing_is_named_and_no_note_is_added() -> None:
-    report = predict(gpu(), QWEN, Workload(phase="decode", context=2048))
+    report = predict(gpu(), QWEN, Workload(phase="decode", context=2048, stack="transformers"))
     assert not report.table.library.any() and not any("engine" in note for note in report.notes)
 
 

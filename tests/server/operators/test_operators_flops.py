@@ -174,7 +174,7 @@ def test_many_shapes_at_once_are_the_shapes_one_by_one(widths: list[int], phase:
 
 
 def test_decode_reads_the_cache_once_and_weights_once(llama: Llama) -> None:
-    asked = Workload(phase="decode", batch=1, context=8192, engine="vllm", precision="bf16")  # torch copies its cache
+    asked = Workload(phase="decode", batch=1, context=8192, stack="vllm", precision="bf16")  # torch copies its cache
     table = build(llama(), asked, H100.kernels("vllm"))
     weights = 2 * (count(llama()).total - 128256 * 4096)
     read_bytes = (table.count * table.bytes_read).sum()
@@ -182,7 +182,7 @@ def test_decode_reads_the_cache_once_and_weights_once(llama: Llama) -> None:
 
 
 def test_latent_attention_decodes_over_the_latent_cache(config: Config) -> None:
-    asked = Workload(phase="decode", batch=1, context=4096, engine="vllm")  # transformers expands every cached token
+    asked = Workload(phase="decode", batch=1, context=4096, stack="vllm")  # transformers expands every cached token
     table = build(config("deepseek/DeepSeek-V3"), asked, H100.kernels("vllm"))
     rows = table.select(table.kind == Kind.ATTENTION)
     assert set(rows.head_dim) == {576} and set(rows.head_dim_v) == {512} and set(rows.kv_heads) == {1}

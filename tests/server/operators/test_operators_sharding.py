@@ -73,7 +73,7 @@ def test_ranks_that_share_experts_reduce_what_they_combined(config: Config, phas
 
 def test_norms_of_single_heads_are_of_a_ranks_own_heads(config: Config) -> None:
     model = config("qwen3/Qwen3-0.6B")  # 16 query heads, 8 key heads
-    table = build(model, Workload(phase="prefill", sequence=64, tensor_parallel=4))
+    table = build(model, Workload(phase="prefill", sequence=64, tensor_parallel=4, stack="transformers"))
     rows = {label.name: table.rows[table.label == at].tolist() for at, label in enumerate(table.labels)}
     assert set(rows["q_norm"]) == {64.0 * 4} and set(rows["k_norm"]) == {64.0 * 2}
 

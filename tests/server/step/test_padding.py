@@ -105,7 +105,7 @@ def test_falcons_one_key_value_head_goes_through_products_in_fp32() -> None:
     config = {"model_type": "falcon", "hidden_size": 2048, "num_attention_heads": 32, "num_hidden_layers": 2,
               "vocab_size": 65024, "multi_query": True, "parallel_attn": True, "new_decoder_architecture": False,
               "bias": False, "alibi": False}  # fmt: skip
-    found = table(json.dumps(config), Workload(phase="prefill", batch=2, sequence=2048))
+    found = table(json.dumps(config), Workload(phase="prefill", batch=2, sequence=2048, stack="transformers"))
     assert not (found.kind == Kind.ATTENTION).any()
     scores = named(found, "scores")
     assert scores.sum() == 1 and found.output_bytes[scores].tolist() == [4] and found.groups[scores].tolist() == [64]

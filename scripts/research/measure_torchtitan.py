@@ -131,8 +131,10 @@ def step_of(name: str, device: str) -> Callable[[], None]:
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     for key, block in model.layers.named_children():
         model.layers.register_module(key, torch.compile(block, fullgraph=True))
-    for part in (model.tok_embeddings, *model.layers.values(), [model.norm, model.output], model):
-        fully_shard(part, mp_policy=policy)
+    for part in (model.tok_embeddings, *model.layers.values()):
+        fully_shard(part, mp_policy=policy, reshard_after_forward=True)
+    fully_shard([model.norm, model.output], mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mp_policy=policy)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     loss_of = torch.compile(importlib.import_module("torchtitan.components.loss").cross_entropy_loss)
     ids = torch.randint(0, MODELS[name]["vocab_size"], (BATCH, SEQUENCE), device=device)

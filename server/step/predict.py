@@ -82,8 +82,8 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     (brief,), steps = found.briefs(), found.steps
     return Report(
         **{each.name: getattr(brief, each.name) for each in fields(Brief)},
-        layers=layers(gpu, steps.table, steps.times, steps.launched, steps.peak, float(steps.idle_s[0])),
-        operators=operators(gpu, steps.table, steps.times, steps.launched) if detailed else (),
+        layers=layers(steps),
+        operators=operators(steps) if detailed else (),
         table=steps.table,
         times=steps.times,
     )
@@ -123,8 +123,8 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
         gpu=gpu.sku.name,
         calibration=calibration_of(gpu),
         step=step,
-        layers=layers(gpu, table, times, steps.launched, steps.peak, float(steps.idle_s[0])),
-        operators=operators(gpu, table, times, steps.launched),
+        layers=layers(steps),
+        operators=operators(steps),
         table=table,
         times=times,
     )

@@ -159,9 +159,8 @@ def _local_outputs(arch: Architecture, plan: Plan) -> Number:
 def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     weights = rank_parameters(arch, plan.tp) * plan.width
     states = 2 * weights if plan.workload.optimizer == "adamw" else 0
-    moments = dict(_moments(arch, plan, e, weights))
-    totals = {name: sum(alive.values()) for name, alive in moments.items()}
-    at = largest(list(totals.values()))
+    names, moments = zip(*_moments(arch, plan, e, weights), strict=True)
+    at = largest([sum(alive.values()) for alive in moments])
     fixed = {"weights": weights, "optimizer_state": states, "workspace": WORKSPACE_BYTES}
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
     sizes = {
@@ -171,10 +170,10 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
     }
-    alive = {name: pick(at, [moment.get(name, 0) for moment in moments.values()]) for name in sizes}
+    alive = {name: pick(at, [moment.get(name, 0) for moment in moments]) for name in sizes}
     parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
     total: Number = sum(part.peak_bytes for part in parts)
-    return MemoryReport(total, np.array(list(moments))[at], parts, 0)
+    return MemoryReport(total, np.array(names)[at], parts, 0)
 
 
 def _kept_until_backward(e: Emitter) -> Number:

@@ -86,6 +86,10 @@ KINDS: dict[Kind, Record] = {
     ),
 }  # fmt: skip
 
+MULTIPLYING, PRODUCTS = (  # names of the kinds that run on the matrix units, and of those that are products
+    frozenset(record.name for record in KINDS.values() if getattr(record, flag)) for flag in ("multiplies", "tiled")
+)
+
 
 def by_code(value: Callable[[Record], Any]) -> NDArray[Any]:
     """`value` of every kind's record, indexed by the kind's code."""

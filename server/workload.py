@@ -48,7 +48,7 @@ class Workload:
     state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
-    engine:     whose kernels serve: "trtllm", "vllm", "sglang", or "none" (torch's)
+    engine:     whose kernels serve: one of hwdb/kernels/engines.toml, or "none" (torch's)
     expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
     expert_skew: how unevenly an engine's tokens choose experts: shares fall as rank^-skew; 0: evenly
     kv_cache:   format of cached keys and values: "auto" (that of the activations) or an engine's "fp8"

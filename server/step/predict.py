@@ -15,6 +15,7 @@ import numpy as np
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
+from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times
@@ -146,8 +147,7 @@ def check_alike(table: OperatorTable) -> None:
     """Raises UnlikeShapes where some shapes alone have a layer, or have work for an operator."""
     if table.shapes == 1:
         return
-    traffic = np.isin(table.kind, (Kind.MEMORY, Kind.COLLECTIVE))
-    work = np.where(traffic, table.bytes_read + table.bytes_written, table.executed_flops)
+    work = np.where(multiplies(table), table.executed_flops, table.bytes_read + table.bytes_written)
     works = (table.count * work > 0).reshape(-1, table.shapes)
     uneven = works.any(axis=1) & ~works.all(axis=1)
     if uneven.any():

@@ -1,6 +1,7 @@
 """Sweeps: every point is what predict says of it alone, and cliffs stand where the time for the same work jumps."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_every_point_is_what_predict_says_of_it() -> None:
             alone = client.predict(PredictRequest(model=model, workload=TRAIN, gpu=H100))
             assert point.prediction.time_s == pytest.approx(alone.step.prediction.time_s, rel=1e-8)
             assert point.parameter_count == alone.architecture.parameter_count
-    assert sorted(list(point.values) for point in answer.points) == [[50256], [50260], [50264]]
+    assert [list(point.values) for point in answer.points] == [[50256], [50260], [50264]]
 
 
 def test_the_odd_vocabulary_stands_beside_a_cliff() -> None:
@@ -96,3 +97,13 @@ def test_a_field_that_no_model_has_is_refused_for_every_point() -> None:
 def test_a_point_that_does_not_fit_into_the_gpu_says_so() -> None:
     answer = swept(Axis(field="batch", values=[1, 100_000]), workload=DECODE)
     assert [point.fits for point in answer.points] == [True, False]
+
+
+def test_points_of_a_gpu_and_a_workload_come_in_the_order_of_the_axes_whatever_they_run() -> None:
+    """The vocabularies are padded, unpadded and impossible (7 heads) by turns, and the GPUs share every pass."""
+    vocabularies, heads = (50256, 50257, 50264, 50261), (12, 7, 16)
+    axes = Axis(field="vocab_size", values=vocabularies), Axis(field="num_attention_heads", values=heads)
+    points = swept(*axes, gpus=(H100, "mi300x")).points
+    for gpu in (H100, "mi300x"):
+        assert [tuple(point.values) for point in points if point.gpu == gpu] == list(product(vocabularies, heads))
+    assert 0 < sum(point.HasField("error") for point in points) < len(points)

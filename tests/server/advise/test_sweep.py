@@ -100,10 +100,12 @@ def test_a_point_that_does_not_fit_into_the_gpu_says_so() -> None:
 
 
 def test_points_of_a_gpu_and_a_workload_come_in_the_order_of_the_axes_whatever_they_run() -> None:
-    """The vocabularies are padded, unpadded and impossible (7 heads) by turns, and the GPUs share every pass."""
-    vocabularies, heads = (50256, 50257, 50264, 50261), (12, 7, 16)
-    axes = Axis(field="vocab_size", values=vocabularies), Axis(field="num_attention_heads", values=heads)
-    points = swept(*axes, gpus=(H100, "mi300x")).points
+    """torch.compile pads some of the vocabularies alone, and the GPUs take turns."""
+    vocabularies, heads, batches = (50256, 50257, 50264, 50261), (16, 12), (4, 1)
+    sizes = Axis(field="vocab_size", values=vocabularies), Axis(field="num_attention_heads", values=heads)
     for gpu in (H100, "mi300x"):
-        assert [tuple(point.values) for point in points if point.gpu == gpu] == list(product(vocabularies, heads))
-    assert 0 < sum(point.HasField("error") for point in points) < len(points)
+        points = [point for point in swept(*sizes, gpus=(H100, "mi300x")).points if point.gpu == gpu]
+        assert [tuple(point.values) for point in points] == list(product(vocabularies, heads))
+    points = list(swept(sizes[0], Axis(field="batch", values=batches)).points)
+    for batch in batches:
+        assert [point.values[0] for point in points if point.values[1] == batch] == list(vocabularies)

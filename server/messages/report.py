@@ -35,12 +35,10 @@ def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_serv
     return advisor_service_pb2.PredictResponse(**brief(found), **common(gpu, found.workload, version), **whole)
 
 
-def brief_messages(
-    found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str
-) -> list[advisor_service_pb2.PredictResponse]:
-    """Answers at DETAIL_STEP about shapes of one GPU and workload."""
+def briefs(found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str) -> list[Fields]:
+    """Fields of answers at DETAIL_STEP about shapes of one GPU and workload."""
     same = common(gpu, workload, version)
-    return [advisor_service_pb2.PredictResponse(**brief(each), **same) for each in found]
+    return [{**brief(each), **same} for each in found]
 
 
 def common(gpu: Gpu, workload: Workload, version: str) -> Fields:

@@ -87,7 +87,7 @@ class AdvisorService:
     def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
         required(request.gpu, "gpu")
         if request.detail <= advisor.DETAIL_STEP and not request.diagnose:
-            return batch.steps([request], self._database)[0]
+            return advisor.PredictResponse(**batch.steps([request], self._database)[0])
         gpu, subject = self._database.gpu(request.gpu, request.calibration), subject_of(request.model)
         workload, detailed = workload_of(request.workload), request.detail >= advisor.DETAIL_OPERATORS
         report = predict(gpu, subject.architecture, workload, detailed=detailed)

@@ -655,7 +655,8 @@ class SweepResponse:
     """A part of a sweep's answer: progress while it runs, points as they are ready, cliffs at the end."""
 
     points: Rows[SweepPoint]
-    """Points that are ready. Empty: none in this message."""
+    """Points that are ready; those of one GPU and one workload come in the order of the axes, the last axis fastest,
+    over all messages. Empty: none in this message."""
     cliffs: Rows[Cliff]
     """Places where a small change of size changes much. Empty before the last message."""
     database_version: str

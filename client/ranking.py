@@ -137,7 +137,7 @@ def order(found: Sequence[Entry]) -> list[Entry]:
     for index, entry in enumerate(ranked, 1):
         if head is None or _slower(entry, head) or entry.fits != head.fits:
             head, place = entry, index
-        placed.append(_placed(entry, place))
+        placed.append(replace(entry, place=place))
     return placed
 
 
@@ -151,10 +151,6 @@ def _slower(entry: Entry, other: Entry) -> bool:
         independent(*((each.tokens_per_s_low, each.tokens_per_s, each.tokens_per_s_high) for each in (other, entry)))[2]
         < 1
     )
-
-
-def _placed(entry: Entry, place: int) -> Entry:
-    return replace(entry, place=place)
 
 
 def swaps(before: Sequence[Entry], after: Sequence[Entry]) -> list[tuple[str, str]]:

@@ -28,7 +28,7 @@ class Record:
     tiled:      a product that is cut into tiles of its output
     sizes:      columns that say how large it is (at most four): two operators are near where these are
     spreads:    name of the roofline's error (roofline.toml) by Phase; one name where it has no phases
-    words:      its sizes for a reader, from a row's columns
+    shown, words: its sizes for a reader, and the columns of a row that they are read from
     """
 
     name: str
@@ -36,6 +36,7 @@ class Record:
     tiled: bool
     sizes: tuple[str, ...]
     spreads: tuple[str, ...]
+    shown: tuple[str, ...]
     words: Callable[[Sizes], str]
 
 
@@ -63,27 +64,30 @@ def _message(row: Sizes) -> str:
 
 KINDS: dict[Kind, Record] = {
     Kind.GEMM: Record(
-        name="gemm", multiplies=True, tiled=True, sizes=("m", "n", "k", "groups"), spreads=("gemm",), words=_product,
+        name="gemm", multiplies=True, tiled=True, sizes=("m", "n", "k", "groups"), spreads=("gemm",),
+        shown=("m", "n", "k", "groups"), words=_product,
     ),
     Kind.GROUPED_GEMM: Record(
         name="grouped_gemm", multiplies=True, tiled=True, sizes=("m", "n", "k", "groups"), spreads=("grouped_gemm",),
-        words=_experts,
+        shown=("m", "n", "k", "groups"), words=_experts,
     ),
     Kind.ATTENTION: Record(
         name="attention", multiplies=True, tiled=False, sizes=("heads", "seq_q", "seq_kv", "head_dim"),
-        spreads=tuple(f"attention_{phase.name.lower()}" for phase in Phase), words=_attention,
+        spreads=tuple(f"attention_{phase.name.lower()}" for phase in Phase),
+        shown=("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv"), words=_attention,
     ),
     Kind.MEMORY: Record(
-        name="memory", multiplies=False, tiled=False, sizes=("rows", "cols"), spreads=("memory",), words=_matrix,
+        name="memory", multiplies=False, tiled=False, sizes=("rows", "cols"), spreads=("memory",),
+        shown=("rows", "cols"), words=_matrix,
     ),
     Kind.COLLECTIVE: Record(
         name="collective", multiplies=False, tiled=False, sizes=("message_bytes", "ranks"), spreads=("collective",),
-        words=_message,
+        shown=("message_bytes", "ranks"), words=_message,
     ),
 }  # fmt: skip
-SHOWN = (  # columns that `words` reads
-    *("m", "n", "k", "groups", "batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "rows", "cols"),
-    *("message_bytes", "ranks"),
+
+MULTIPLYING, PRODUCTS = (  # names of the kinds that run on the matrix units, and of those that are products
+    frozenset(record.name for record in KINDS.values() if getattr(record, flag)) for flag in ("multiplies", "tiled")
 )
 
 

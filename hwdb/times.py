@@ -85,6 +85,11 @@ class Times:
     def refused(self) -> NDArray[np.bool_]:
         return self.refusal >= 0
 
+    @property
+    def known_s(self) -> Floats:
+        """time_s, 0 where refused."""
+        return np.where(self.refused, 0.0, self.time_s)
+
 
 COLUMNS: dict[str, type] = {
     field.name: (np.float64 if "Floats" in str(field.type) else np.int64)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewise.client.render.text import percent, seconds, si, significant
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.kinds import MULTIPLYING
 
 if TYPE_CHECKING:
     from tilewise.v1.advisor_service_pb2 import PredictResponse
@@ -45,7 +46,6 @@ MEANING = {
 }
 PARTS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#7f7f7f", "#8c564b", "#bcbd22", "#17becf")
 MARKERS = {"forward": "o", "backward": "s", "recompute": "^", "optimizer": "D"}
-MULTIPLYING = ("gemm", "grouped_gemm", "attention")
 WHOLE = (12.5, 11.0)  # inches
 NUMBERED = 8  # operators that are named beside the roofline
 

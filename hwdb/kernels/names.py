@@ -68,7 +68,6 @@ CLASSIC = re.compile(
 CUTLASS3 = re.compile(r"Shape<(?:cute::)?C<(?P<a>\d+)>, (?:cute::)?C<(?P<b>\d+)>, (?:cute::)?C<(?P<k>\d+)>")
 TENSILE = re.compile(r"Cijk_(?P<layout>A[a-z]+_B[a-z]+)_.*?_MT(?P<a>\d+)x(?P<b>\d+)x(?P<k>\d+)")
 SPLIT = re.compile(r"split_?k", re.IGNORECASE)
-TYPE_NOISE = re.compile(r"^void |\((?!anonymous).*$")
 
 
 def short(name: str) -> str:

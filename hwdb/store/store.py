@@ -6,7 +6,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, NotAvailable, NotFound
 from tilewise.hwdb.store import tables
-from tilewise.hwdb.store.announced import Announced, check_announced
 from tilewise.hwdb.store.engine import open_engine, reading, writing
-from tilewise.hwdb.store.uploads import Upload, write_files
 
 STALE_S = 24 * 3600
 SHARED = ""  # the tenant whose calibrations everybody sees
@@ -107,22 +105,20 @@ class Store:
             raise Conflict(f"{id} is there with other content; calibrations never change", reason="IMMUTABLE")
         return found is not None
 
-    def begin(self, tenant: str, sku: str, id: str, sha256: str, files: Mapping[str, Announced]) -> Upload:
-        """Start an upload, or go on with one of the same hash. Raises as `check_announced` does, and Conflict."""
-        check_announced(sku, id, sha256, files)
-        return Upload(self, tenant, sku, id, sha256, files)
-
-    def take_in(self, upload: Upload, contents: Mapping[str, bytes], who: str) -> None:
-        """From an upload's pieces to a calibration, in one transaction."""
-        own = {"tenant": upload.tenant, "sku": upload.sku, "id": upload.id}
+    def take_in(
+        self, tenant: str, sku: str, id: str, sha256: str, contents: Mapping[str, bytes], who: str,
+        forget: Callable[[Connection], None],
+    ) -> None:  # fmt: skip
+        """A calibration from its files, in one transaction with `forget`, which drops the pieces that they came in."""
+        own = {"tenant": tenant, "sku": sku, "id": id}
         with writing(self.engine) as connection:
-            if not self.holds(upload.tenant, upload.sku, upload.id, upload.sha256):
-                row = {**own, "content_sha256": upload.sha256, "who": who, "at": int(time.time())}
+            if not self.holds(tenant, sku, id, sha256):
+                row = {**own, "content_sha256": sha256, "who": who, "at": int(time.time())}
                 connection.execute(insert(tables.calibration).values(row))
                 rows = [{**own, "path": path, "content": content} for path, content in contents.items()]
                 connection.execute(insert(tables.calibration_file), rows)
                 self._record(connection, who, "upload", "", before="", **own)
-            upload.forget(connection)
+            forget(connection)
         self.refresh()
 
     def publish(
@@ -211,6 +207,12 @@ class Store:
                 write_files(draft, contents)
                 os.replace(draft, folder)
         return folder
+
+
+def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, content in contents.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
 
 
 def _of(columns: object, tenant: str, sku: str) -> ColumnElement[bool]:

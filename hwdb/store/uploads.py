@@ -9,19 +9,16 @@ import time
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Table, and_, delete, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, InvalidInput, TooLarge
-from tilewise.hwdb.store.announced import Announced, bad_upload
+from tilewise.hwdb.store.announced import Announced, bad_upload, check_announced
 from tilewise.hwdb.store.engine import reading, writing
+from tilewise.hwdb.store.store import Store, write_files
 from tilewise.hwdb.store.tables import upload_file, upload_piece
-
-if TYPE_CHECKING:
-    from tilewise.hwdb.store.store import Store
 
 STAGED_MAX = 16  # uploads of one tenant on their way at a time
 UNPACKED_MAX = 512 * 2**20  # bytes of one .npz file once unpacked
@@ -33,6 +30,8 @@ class Upload:
     def __init__(
         self, store: Store, tenant: str, sku: str, id: str, sha256: str, files: Mapping[str, Announced]
     ) -> None:
+        """Starts an upload, or goes on with one of the same hash. Raises as `check_announced` does, and Conflict."""
+        check_announced(sku, id, sha256, files)
         self.store, self.tenant, self.sku, self.id, self.sha256 = store, tenant, sku, id, sha256
         self.files = dict(files)
         self.stored = False
@@ -73,7 +72,7 @@ class Upload:
                 self.discard()
                 raise
         else:
-            self.store.take_in(self, contents, who)
+            self.store.take_in(self.tenant, self.sku, self.id, self.sha256, contents, who, self.forget)
         return self.store.open((self.tenant,), self.sku, self.id)
 
     def discard(self) -> None:
@@ -173,12 +172,6 @@ class Upload:
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return and_(table.c.tenant == self.tenant, table.c.content_sha256 == self.sha256)
-
-
-def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
 
 
 def _check_archive(name: str, content: bytes) -> None:

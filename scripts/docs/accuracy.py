@@ -7,10 +7,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewise.client.render.text import percent
 from tilewise.client.render.validation import counted
 from tilewise.hwdb.database import Database
-from tilewise.server.validate.outcome import Errors, errors, grouped, picked
+from tilewise.server.validate.outcome import Errors, Quantity, errors, grouped, picked
 from tilewise.server.validate.validate import Validation, validate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -89,39 +92,41 @@ PROGRAMS = ROOT / "tests" / "accuracy" / "measured" / "programs"
 def programs(shared: Path) -> str:
     """Busy times of models that were measured after they were predicted, by mode and phase, as predicted then."""
     lines = ["| mode | phase | models | mean error | worst | 90 % interval covers |", "|---|---|--:|--:|--:|--:|"]
-    for (mode, phase), found in _programs().items():
-        errors = [abs(error) for error, _ in found]
-        inside = sum(covered for _, covered in found)
-        lines.append(
-            f"| {mode} | {phase} | {len(found)} | {percent(sum(errors) / len(errors))} | {percent(max(errors))} | {inside} of {len(found)} |"
-        )
+    busy, cases = _programs()
+    for mode, phase in dict.fromkeys(cases):
+        rows = np.array([case == (mode, phase) for case in cases])
+        mean, inside = _mean_and_inside(busy, rows)
+        worst = percent(float(np.abs(busy.ratio[rows] - 1).max()))
+        lines.append(f"| {mode} | {phase} | {rows.sum()} | {mean} | {worst} | {inside} |")
     return "\n".join(lines)
 
 
 def programs_line(shared: Path) -> str:
     """The README's sentence about them."""
-    every = [one for found in _programs().values() for one in found]
-    mean = sum(abs(error) for error, _ in every) / len(every)
-    inside = sum(covered for _, covered in every)
+    mean, inside = _mean_and_inside(_programs()[0])
     return (
-        f"Five models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {percent(mean)} off "
-        f"on average, {inside} of {len(every)} busy times inside their interval."
+        f"Five models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {mean} off "
+        f"on average, {inside} busy times inside their interval."
     )
 
 
-def _programs() -> dict[tuple[str, str], list[tuple[float, bool]]]:
-    """(error, whether the interval held) by mode and phase."""
+def _mean_and_inside(busy: Quantity, rows: NDArray[np.bool_] | None = None) -> tuple[str, str]:
+    found = errors(busy, rows)
+    assert found is not None and found.covered is not None
+    return percent(found.mean), f"{found.covered * found.points:.0f} of {found.points}"
+
+
+def _programs() -> tuple[Quantity, list[tuple[str, str]]]:
+    """Busy times, and the mode and phase of each."""
     predicted, measured = (
         list(csv.DictReader((PROGRAMS / name).read_text(encoding="utf-8").splitlines()))
         for name in ("predicted.csv", "steps.csv")
     )
     before = {(row["model"], row["mode"], row["phase"]): row for row in predicted}
-    found: dict[tuple[str, str], list[tuple[float, bool]]] = {}
-    for row in measured:
-        known, busy = before[row["model"], row["mode"], row["phase"]], float(row["busy_ms"])
-        inside = float(known["low_ms"]) <= busy <= float(known["high_ms"])
-        found.setdefault((row["mode"], row["phase"]), []).append((float(known["busy_ms"]) / busy - 1, inside))
-    return found
+    known = [before[row["model"], row["mode"], row["phase"]] for row in measured]
+    columns = ([float(row[name]) for row in known] for name in ("busy_ms", "low_ms", "high_ms"))
+    busy = Quantity("busy time", "ms", np.array([float(row["busy_ms"]) for row in measured]), *map(np.array, columns))
+    return busy, [(row["mode"], row["phase"]) for row in measured]
 
 
 def groups(shared: Path) -> str:

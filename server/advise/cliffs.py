@@ -20,7 +20,7 @@ from tilewise.server.workload import Workload
 
 LEAST = 0.03  # a jump of the time for the same work that deserves a mark
 SLOPE = 1.5  # times the step of the size itself: what time may do anyway when a size that costs nothing grows
-MOST = 40  # cliffs that are looked into, the highest first
+MOST = 40  # cliffs that are told, the highest first; twice as many jumps are looked into
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +54,11 @@ def cliffs(
     found = [each for along, axis in enumerate(axes) for each in _jumps(axis, along, per_work)]
     told: dict[tuple[str, int, int], Cliff] = {}
     for _, along, before, after in sorted(found, reverse=True)[: 2 * MOST]:
+        if len(told) == MOST:
+            break
         look()
         cliff = _looked_into(subject, workload, gpu, axes, along, before, after, per_work)
-        if cliff is not None and len(told) < MOST:
+        if cliff is not None:
             told.setdefault((cliff.field, cliff.good, cliff.bad), cliff)
     return list(told.values())
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.kinds import PRODUCTS
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.subject import Subject
@@ -92,7 +93,7 @@ def told(before: Report, after: Report) -> str:
 def products(report: Report, part: str) -> float:
     """Seconds a token of the matrix products of one part, with the casts before them."""
     rows = (row for row in report.operators if row.part == part)
-    seconds = sum(row.total_s for row in rows if row.kind in ("gemm", "grouped_gemm") or "quant" in row.name)
+    seconds = sum(row.total_s for row in rows if row.kind in PRODUCTS or "quant" in row.name)
     return seconds / report.workload.tokens
 
 

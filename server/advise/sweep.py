@@ -57,10 +57,11 @@ def grid(axes: Sequence[Axis]) -> list[tuple[int, ...]]:
     return list(product(*(axis.values for axis in axes)))
 
 
-def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Sequence[Axis]) -> Iterator[Pass]:
-    """Predicts every point on every GPU, in passes of CHUNK points at most.
+def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Sequence[Axis]) -> Iterator[list[Pass]]:
+    """Predicts every point on every GPU: lists of passes over at most CHUNK points that share a GPU and a workload.
 
-    A shape that cannot be is a pass of its own with its error. Raises as `grid`.
+    Lists of one GPU and workload follow each other in the order of the grid. A shape that cannot be is a pass of its own
+    with its error. Raises as `grid`.
     """
     points = grid(axes)
     names = [axis.field for axis in axes]
@@ -69,7 +70,7 @@ def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Seque
         sizes = {name: np.array([point[at] for point in points]) for at, name in enumerate(names) if name not in fixed}
         for first in range(0, len(rows), CHUNK):
             for gpu in gpus:
-                yield from _pass(subject, workload, fixed, gpu, sizes, rows[first : first + CHUNK])
+                yield _passes(subject, workload, fixed, gpu, sizes, rows[first : first + CHUNK])
             check_alive()
 
 
@@ -82,15 +83,14 @@ def _by_workload(names: Sequence[str], points: Sequence[tuple[int, ...]]) -> dic
     return {setting: np.array(places) for setting, places in found.items()}
 
 
-def _pass(
+def _passes(
     subject: Subject, workload: Workload, fixed: Mapping[str, int], gpu: Gpu, sizes: Changes, rows: Ints
-) -> Iterator[Pass]:
+) -> list[Pass]:
     done: list[Pass] = []
     try:
         work = replace(workload, **fixed)  # type: ignore[arg-type]
     except InvalidInput as error:
-        yield Pass(gpu, workload, rows, None, error)
-        return
+        return [Pass(gpu, workload, rows, None, error)]
 
     def use(arch: Architecture, places: Ints) -> None:
         done.append(Pass(gpu, work, places, predict_many(gpu, arch, work)))
@@ -105,4 +105,4 @@ def _pass(
             use(subject.architecture, rows)
         except TilewiseError as error:
             refuse(int(rows[0]), error)
-    yield from done
+    return done

@@ -220,7 +220,6 @@ def architecture(keys: Keys, family: str, model_type: str, name: str) -> Archite
         head_linears=listed(keys, keys["head_linears"]),
         extra_parameters=product(keys, keys["model_extra"]),
         dtype=keys["dtype"] if isinstance(keys["dtype"], str) else "bfloat16",
-        max_positions=keys["max_position_embeddings"] or 0,
         name=name,
     )
 

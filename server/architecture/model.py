@@ -262,6 +262,5 @@ class Architecture:
     head_linears: tuple[Linear, ...] = ()
     extra_parameters: Size = 0
     dtype: str = "bfloat16"
-    max_positions: int = 0
     name: str = ""
     notes: tuple[str, ...] = field(default=())

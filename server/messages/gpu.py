@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tilewise.hwdb.gpu import Gpu
@@ -52,7 +53,9 @@ def gpu_with_facts(gpu: Gpu) -> gpu_pb2.Gpu:
     return message
 
 
+@lru_cache(maxsize=64)
 def peak_message(peak: SkuPeak) -> Peak:
+    """One for all operators of a peak: a message that holds it has a copy of its own."""
     return Peak(
         key=peak.key,
         flops_per_s=peak.flops_per_s,

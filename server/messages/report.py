@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.sku import Peak as SkuPeak
 from tilewise.hwdb.times import Trust, Wall
-from tilewise.server.advise.advice import Recommendation
-from tilewise.server.advise.words import one
 from tilewise.server.messages.enums import TRUSTS, WALLS
 from tilewise.server.messages.gpu import gpu_message, peak_message
 from tilewise.server.messages.question import workload_message
@@ -18,9 +16,8 @@ from tilewise.server.messages.rows import to_columns
 from tilewise.server.messages.words import number
 from tilewise.server.step import report
 from tilewise.server.step.losses import CAUSES
-from tilewise.server.step.regime import signs
 from tilewise.server.workload import Workload
-from tilewise.v1 import advisor_service_pb2, model_pb2, report_pb2, workload_pb2
+from tilewise.v1 import advisor_service_pb2, model_pb2, workload_pb2
 from tilewise.v1.prediction_pb2 import Peak
 
 Fields = dict[str, Any]  # of a message; where they are given inside of another, protobuf makes no copy
@@ -29,30 +26,33 @@ Fields = dict[str, Any]  # of a message; where they are given inside of another,
 def report_message(found: report.Report, gpu: Gpu, version: str) -> advisor_service_pb2.PredictResponse:
     """The whole report; operators too where there are any."""
     calibration = found.calibration
-    (response,) = brief_messages([found], gpu, found.workload, version)
-    response.layers.extend(layer(each, found.step, calibration) for each in found.layers)
-    response.operators.extend(operator(each, calibration) for each in found.operators)
-    if found.operators and found.step.time:
-        response.rows.extend(to_columns(found.table, found.times))
-    return response
-
-
-def brief_messages(
-    found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str
-) -> list[advisor_service_pb2.PredictResponse]:
-    """Answers at DETAIL_STEP about shapes of one GPU and workload."""
-    same: dict[str, Any] = {
-        "workload": workload_message(workload),
-        "gpu": gpu_message(gpu),
-        "database_version": version,
+    whole: Fields = {
+        "layers": [layer(each, found.step, calibration) for each in found.layers],
+        "operators": [operator(each, calibration) for each in found.operators],
+        "rows": to_columns(found.table, found.times) if found.operators and found.step.time else (),
     }
-    return [
-        advisor_service_pb2.PredictResponse(
-            architecture=summary(each), step=step(each.step, each.calibration), summary=each.headline,
-            memory=memory(each, gpu), **same,
-        )
-        for each in found
-    ]  # fmt: skip
+    return advisor_service_pb2.PredictResponse(**brief(found, gpu), **common(gpu, found.workload, version), **whole)
+
+
+def briefs(found: Iterable[report.Brief], gpu: Gpu, workload: Workload, version: str) -> list[Fields]:
+    """Fields of answers at DETAIL_STEP about shapes of one GPU and workload."""
+    same = common(gpu, workload, version)
+    return [{**brief(each, gpu), **same} for each in found]
+
+
+def common(gpu: Gpu, workload: Workload, version: str) -> Fields:
+    """What all answers about one GPU and workload say."""
+    return {"workload": workload_message(workload), "gpu": gpu_message(gpu), "database_version": version}
+
+
+def brief(found: report.Brief, gpu: Gpu) -> Fields:
+    """The answer about one shape at DETAIL_STEP, without what is common to several."""
+    return {
+        "architecture": summary(found),
+        "step": step(found.step, found.calibration),
+        "summary": found.headline,
+        "memory": memory(found, gpu),
+    }
 
 
 def table_message(
@@ -124,35 +124,6 @@ def losses(seconds: tuple[float, ...], whole: float) -> list[Fields]:
     ]
 
 
-def diagnosis(gpu: Gpu, found: report.Report, advised: Sequence[Recommendation]) -> report_pb2.Diagnosis:
-    """Signs of the step's regime, and advice on it."""
-    remedies = [remedy(each, found.calibration) for each in advised]
-    return report_pb2.Diagnosis(regime=found.step.regime, signs=signs(gpu, found), remedies=remedies)
-
-
-def remedy(found: Recommendation, calibration: str) -> report_pb2.Remedy:
-    """Advice on one workload; a gain is in tokens, so the reciprocal of a ratio of times."""
-    (effect,) = found.effects
-    after = effect.after.step
-    return report_pb2.Remedy(
-        kind=_remedy_kind(found),
-        change=one(found),
-        prediction=prediction(after.time, after.trust, after.wall, after.distance, calibration),
-        tokens_per_s=after.tokens_per_s,
-        gain=1 / effect.time_ratio - 1,
-        gain_low=1 / effect.high - 1,
-        gain_high=1 / effect.low - 1,
-        memory_bytes=int(effect.after.memory.total_bytes),
-    )
-
-
-def _remedy_kind(found: Recommendation) -> str:
-    field, _, value = found.changes[0]
-    kinds = {"batch": "batch", "precision": "precision", "recompute": "recompute", "tensor_parallel": "parallelism",
-             "mode": {"compiled": "compile"}.get(value, value)}  # fmt: skip
-    return kinds.get(field, found.kind)
-
-
 def walls(seconds: tuple[float, ...], whole: float = 0.0) -> list[Fields]:
     """Time by wall, the largest first; `whole`: the time of the step, where `seconds` are not all of it."""
     whole = whole or sum(seconds)
@@ -177,49 +148,49 @@ def prediction(
     }
 
 
-def layer(found: report.Layer, whole: report.Step, calibration: str) -> report_pb2.Layer:
+def layer(found: report.Layer, whole: report.Step, calibration: str) -> Fields:
     time = prediction(found.time, found.trust, found.wall, found.distance, calibration)
-    return report_pb2.Layer(
-        name=found.name,
-        prediction=time,
-        share=found.share if time else 0.0,
-        mfu=found.mfu if time else None,
-        peak=optional_peak(whole.peak if time and found.mfu is not None else None),
-        mbu=found.mbu if time else None,
-        model_flops=found.flops,
-        traffic_bytes=found.memory_bytes,
-        kernel_count=found.launches,
-        walls=walls(found.walls, sum(whole.walls)) if whole.time else (),
-        losses=losses(found.losses, sum(whole.losses)) if whole.time else (),
-    )
+    return {
+        "name": found.name,
+        "prediction": time,
+        "share": found.share if time else 0.0,
+        "mfu": found.mfu if time else None,
+        "peak": optional_peak(whole.peak if time and found.mfu is not None else None),
+        "mbu": found.mbu if time else None,
+        "model_flops": found.flops,
+        "traffic_bytes": found.memory_bytes,
+        "kernel_count": found.launches,
+        "walls": walls(found.walls, sum(whole.walls)) if whole.time else (),
+        "losses": losses(found.losses, sum(whole.losses)) if whole.time else (),
+    }
 
 
-def operator(found: report.Operator, calibration: str) -> report_pb2.Operator:
+def operator(found: report.Operator, calibration: str) -> Fields:
     time = None if found.refusal else prediction(found.time, found.trust, found.wall, found.distance, calibration)
-    return report_pb2.Operator(
-        name=found.name,
-        layer=found.layer,
-        part=found.part,
-        direction=found.direction,
-        kind=found.kind,
-        shape=found.shape,
-        precision=number(workload_pb2.Precision.DESCRIPTOR, found.precision),
-        count=found.count,
-        kernel_count=found.kernels,
-        prediction=time,
-        total_s=found.total_s if time else 0.0,
-        share=found.share if time else 0.0,
-        mfu=found.mfu if time else None,
-        peak=optional_peak(found.peak if time and found.mfu is not None else None),
-        model_flops=found.flops,
-        executed_flops=found.executed_flops,
-        traffic_bytes=found.memory_bytes,
+    return {
+        "name": found.name,
+        "layer": found.layer,
+        "part": found.part,
+        "direction": found.direction,
+        "kind": found.kind,
+        "shape": found.shape,
+        "precision": number(workload_pb2.Precision.DESCRIPTOR, found.precision),
+        "count": found.count,
+        "kernel_count": found.kernels,
+        "prediction": time,
+        "total_s": found.total_s if time else 0.0,
+        "share": found.share if time else 0.0,
+        "mfu": found.mfu if time else None,
+        "peak": optional_peak(found.peak if time and found.mfu is not None else None),
+        "model_flops": found.flops,
+        "executed_flops": found.executed_flops,
+        "traffic_bytes": found.memory_bytes,
         **({name: getattr(found, source) for name, source in WALL_TIMES.items()} if time else {}),
-        kernel=found.kernel,
-        tile_count=found.tiles,
-        wave_count=found.waves,
-        refusal=found.refusal,
-    )
+        "kernel": found.kernel,
+        "tile_count": found.tiles,
+        "wave_count": found.waves,
+        "refusal": found.refusal,
+    }
 
 
 WALL_TIMES = {

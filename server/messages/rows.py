@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,12 @@ LABELS = (Label(name="", layer="", part=""), Label(name="", layer=BEFORE_SYNC, p
 MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs of rows are compared
 
 
-def to_columns(table: OperatorTable, times: Times) -> list[OperatorColumn]:
-    """Of one shape, none of its rows refused."""
-    found: dict[str, NDArray[np.generic]] = {name: getattr(table, name) for name in COLUMNS}
-    found |= {name: getattr(times, name) for name in SECONDS}
-    found |= dict(zip(MARKS, (np.isfinite(times.distance), before_sync(table), planned(table, times)), strict=True))
-    return [
-        OperatorColumn(name=name, values=column.astype(float).tolist())
-        for name, column in found.items()
-        if column.any()
-    ]
+def to_columns(table: OperatorTable, times: Times) -> list[dict[str, Any]]:
+    """Fields of OperatorColumns: of one shape, none of its rows refused."""
+    marks = np.isfinite(times.distance), before_sync(table), planned(table, times)
+    found = [*(getattr(table, name) for name in COLUMNS), *(getattr(times, name) for name in SECONDS), *marks]
+    columns = zip((*COLUMNS, *SECONDS, *MARKS), np.array(found, float), strict=True)
+    return [{"name": name, "values": column.tolist()} for name, column in columns if column.any()]
 
 
 def from_columns(columns: Iterable[OperatorColumn]) -> tuple[OperatorTable, Times]:

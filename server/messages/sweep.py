@@ -24,7 +24,7 @@ from tilewise.v1.prediction_pb2 import Progress
 
 
 def sweep_responses(request: advice.SweepRequest, database: Database) -> Iterator[advice.SweepResponse]:
-    """Points as they are ready, each with progress; cliffs in the last message."""
+    """Points as they are ready, with progress; those of one GPU and workload in the order of the grid; cliffs at the end."""
     subject, workload, gpus = subject_of(request.model), workload_of(request.workload), gpus_of(request.gpus, database)
     axes = [axis_of(axis) for axis in request.axes]
     points = grid(axes)
@@ -32,13 +32,16 @@ def sweep_responses(request: advice.SweepRequest, database: Database) -> Iterato
     time_s = {gpu.sku.name: np.full(len(points), np.nan) for gpu in gpus}
     flops = {gpu.sku.name: np.full(len(points), np.nan) for gpu in gpus}
     yield advice.SweepResponse(database_version=database.version, progress=Progress(total_count=total))
-    for found in sweep(subject, workload, gpus, axes):
-        if found.shapes is not None:
-            time_s[found.gpu.sku.name][found.at] = found.shapes.steps.time_s
-            flops[found.gpu.sku.name][found.at] = found.shapes.steps.causal_flops
-        done += len(found.at)
+    for passes in sweep(subject, workload, gpus, axes):
+        ready: dict[int, advice.SweepPoint] = {}
+        for found in passes:
+            if found.shapes is not None:
+                time_s[found.gpu.sku.name][found.at] = found.shapes.steps.time_s
+                flops[found.gpu.sku.name][found.at] = found.shapes.steps.causal_flops
+            ready |= zip(found.at.tolist(), point_messages(found, points), strict=True)
+        done += len(ready)
         yield advice.SweepResponse(
-            points=point_messages(found, points), progress=Progress(done_count=done, total_count=total)
+            points=[ready[at] for at in sorted(ready)], progress=Progress(done_count=done, total_count=total)
         )
     steep = [
         cliff

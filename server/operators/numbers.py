@@ -45,7 +45,10 @@ def largest(sizes: Sequence[Number]) -> int | NDArray[np.int64]:
 
 def pick(at: int | NDArray[np.int64], sizes: Sequence[Number]) -> Number:
     """The size that `largest` points at; for every candidate."""
-    return np.choose(at, np.broadcast_arrays(*sizes)) if isinstance(at, np.ndarray) else sizes[at]
+    if not isinstance(at, np.ndarray):
+        return sizes[at]
+    found: NDArray[Any] = np.take_along_axis(np.stack(np.broadcast_arrays(*sizes, at)[:-1]), at[None], 0)[0]
+    return found
 
 
 def choose(condition: Any, yes: Number, no: Number) -> Number:

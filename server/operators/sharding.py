@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,24 +16,7 @@ from tilewise.server.architecture.sizes import agreed, column
 from tilewise.server.operators.numbers import Notes
 from tilewise.server.workload import Workload
 
-BLOCKS = {"fp8_block": 128, "mxfp8": 32, "mxfp4": 32, "nvfp4": 16}
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCheck:
-    """Whether every shard of one sharded width is whole quantisation blocks.
-
-    shard: elements per rank; valid: tensor-parallel sizes (powers of two) at which it is
-    """
-
-    name: str
-    width: int
-    tensor_parallel: int
-    block: int
-    shard: float
-    passes: bool
-    valid: tuple[int, ...]
 
 
 def check(arch: Architecture, workload: Workload) -> None:
@@ -71,7 +54,7 @@ def _ragged(linear: Linear, size: Ints, share: Floats, workload: Workload, shard
     worst = int(np.argmax(share.reshape(-1) % FORMATS[workload.format].block > 0))
     width, each = int(size.reshape(-1)[worst]), float(share.reshape(-1)[worst])
     name, block = workload.format.name.lower(), FORMATS[workload.format].block
-    valid = block_check(linear.name, width, 1, block).valid if sharded else ()
+    valid = whole_splits(width, block) if sharded else ()
     nearest = (max(int(each) // block, 1) * block, (int(each) // block + 1) * block)
     help_ = (
         f"tensor_parallel {', '.join(map(str, valid))} leaves whole blocks"
@@ -135,26 +118,9 @@ def notes(arch: Architecture, tp: int, candidates: int = 1) -> list[Notes]:
     return found
 
 
-def block_checks(arch: Architecture, tp: int, blocks: dict[str, int] | None = None) -> list[BlockCheck]:
-    """Every sharded width against every quantisation block, as kernels that scale by block demand (G30-G32)."""
-    widths: dict[tuple[str, int], None] = {}
-    for linear in _sharded(arch):
-        size = linear.outputs if linear.split == Split.COLUMN else linear.inputs
-        widths[linear.name, int(np.asarray(size).reshape(-1)[0])] = None
-    return [
-        block_check(name, width, tp, block)
-        for name, width in widths
-        for block in sorted({*(blocks or BLOCKS).values()})
-    ]
-
-
-def block_check(name: str, width: int, tp: int, block: int) -> BlockCheck:
-    valid = tuple(size for size in SIZES if width % size == 0 and (width // size) % block == 0)
-    return BlockCheck(name, width, tp, block, width / tp, width % tp == 0 and (width // tp) % block == 0, valid)
-
-
-def _sharded(arch: Architecture) -> Iterator[Linear]:
-    return (linear for linear, _, _ in linears(arch) if linear.split != Split.NONE)
+def whole_splits(width: int, block: int) -> tuple[int, ...]:
+    """Tensor-parallel sizes (powers of two) at which every shard of a width is whole quantisation blocks."""
+    return tuple(size for size in SIZES if width % (size * block) == 0)
 
 
 def linears(arch: Architecture) -> Iterator[tuple[Linear, Size, bool]]:

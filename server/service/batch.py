@@ -14,20 +14,22 @@ from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import UnlikeShapes
 from tilewise.server.messages.question import text_of, workload_of
-from tilewise.server.messages.report import brief_messages
+from tilewise.server.messages.report import Fields, briefs
 from tilewise.server.messages.status import to_status
 from tilewise.server.step.predict import predict_many
 from tilewise.v1.advisor_service_pb2 import DETAIL_STEP, PredictRequest, PredictResponse, PredictResult
 
+Result = PredictResult | Fields  # as fields of the batch's own message, so that protobuf makes no copy
+
 
 def results(
     requests: Sequence[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
-) -> list[PredictResult]:
+) -> list[Result]:
     """One result a request, in order; an error is the result of its own request alone."""
     groups: dict[Hashable, list[int]] = defaultdict(list)
     for index, request in enumerate(requests):
         groups[likeness(request)].append(index)
-    found: dict[int, PredictResult] = {}
+    found: dict[int, Result] = {}
     for indices in groups.values():
         group = [requests[index] for index in indices]
         found.update(zip(indices, group_results(group, database, predict_one), strict=True))
@@ -45,11 +47,11 @@ def likeness(request: PredictRequest) -> Hashable:
 
 def group_results(
     group: list[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
-) -> list[PredictResult]:
+) -> list[Result]:
     """Results of requests of one likeness: one pass, a pass for each sort of shapes, or one by one where one is refused."""
     if group[0].detail <= DETAIL_STEP and not group[0].diagnose and len(group) > 1:
         try:
-            return [PredictResult(response=response) for response in steps(group, database)]
+            return [{"response": response} for response in steps(group, database)]
         except UnlikeShapes as error:
             sorts = [np.flatnonzero(sort).tolist() for sort in (error.mask, ~error.mask)]
             found = [group_results([group[at] for at in sort], database, predict_one) for sort in sorts]
@@ -67,13 +69,12 @@ def outcome(request: PredictRequest, predict_one: Callable[[PredictRequest], Pre
         return PredictResult(error=to_status(error))
 
 
-def steps(group: Sequence[PredictRequest], database: Database) -> list[PredictResponse]:
-    """Answers at DETAIL_STEP to requests of one likeness, from one pass over all their shapes."""
+def steps(group: Sequence[PredictRequest], database: Database) -> list[Fields]:
+    """Fields of answers at DETAIL_STEP to requests of one likeness, from one pass over all their shapes."""
     first = group[0]
     gpu, workload = database.gpu(first.gpu, first.calibration), workload_of(first.workload)
     architecture = read_with(text_of(first.model), sizes_of(group), first.model.name)
-    briefs = predict_many(gpu, architecture, workload).briefs(len(group))
-    return brief_messages(briefs, gpu, workload, database.version)
+    return briefs(predict_many(gpu, architecture, workload).briefs(len(group)), gpu, workload, database.version)
 
 
 def sizes_of(group: Sequence[PredictRequest]) -> dict[str, Size]:

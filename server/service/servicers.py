@@ -16,10 +16,9 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.served import ServedDatabase
-from tilewise.server.advise.asked import Asked
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import subject_of, workload_of
-from tilewise.server.messages.report import diagnosis, report_message
+from tilewise.server.messages.report import report_message
 from tilewise.server.service import batch
 from tilewise.server.service.resources import page, resource
 from tilewise.server.step.predict import predict
@@ -88,13 +87,15 @@ class AdvisorService:
     def Predict(self, request: advisor.PredictRequest) -> advisor.PredictResponse:
         required(request.gpu, "gpu")
         if request.detail <= advisor.DETAIL_STEP and not request.diagnose:
-            return batch.steps([request], self._database)[0]
+            return advisor.PredictResponse(**batch.steps([request], self._database)[0])
         gpu, subject = self._database.gpu(request.gpu, request.calibration), subject_of(request.model)
         workload, detailed = workload_of(request.workload), request.detail >= advisor.DETAIL_OPERATORS
         report = predict(gpu, subject.architecture, workload, detailed=detailed)
         answer = report_message(report, gpu, self._database.version)
         if request.diagnose:
+            from tilewise.server.advise.asked import Asked
             from tilewise.server.advise.recommend import remedies
+            from tilewise.server.messages.diagnosis import diagnosis
 
             answer.diagnosis.CopyFrom(diagnosis(gpu, report, remedies(subject, Asked(gpu, workload))))
         return answer

@@ -77,7 +77,9 @@ class StoredCalibrations:
     def _begin(self, header: pb.UploadHeader) -> Upload:
         sku, id = _parts(header.name)
         files = {file.path: Announced(file.size_bytes, file.sha256) for file in header.files}
-        return self._store.begin(self._database.tenant, self._database.sku(sku).name, id, header.content_sha256, files)
+        return Upload(
+            self._store, self._database.tenant, self._database.sku(sku).name, id, header.content_sha256, files
+        )
 
 
 def reason_of(request: pb.PublishCalibrationRequest | pb.RollbackCalibrationRequest) -> str:

@@ -28,33 +28,32 @@ _CAUSE_OF_WALL = np.array([CAUSES.index(OF_WALL[wall]) for wall in Wall])
 _LAUNCH = CAUSES.index("launch")
 
 
-def losses(
-    table: OperatorTable, times: Times, peaks: dict[int, Peak], idle_s: Floats, group: Ints, size: int
-) -> Floats:
-    """Seconds by cause of each group of rows, repeats counted; shape (len(CAUSES), size).
+def summed(lost: Floats, idle_s: Floats, group: Ints, size: int) -> Floats:
+    """Seconds by cause of each group of rows, shape (len(CAUSES), size); lost: those of each row, repeats counted.
 
-    A row's rest, after its FLOPs at the peak and what its tiles lose, belongs to its own wall. `idle_s` of each group, in
-    which the GPU waits between kernels or for the CPU, is lost to launches. All of it adds up to the step's time.
+    `idle_s` of each group, in which the GPU waits between kernels or for the CPU, is lost to launches. All of it adds up to
+    the step's time.
     """
-    seconds = _rows(table, times, peaks)
-    weighted = seconds * table.count
-    sums: Floats = np.stack([np.bincount(group, row, size) for row in weighted]).astype(float, copy=False)
+    sums: Floats = np.stack([np.bincount(group, row, size) for row in lost]).astype(float, copy=False)
     sums[_LAUNCH] += idle_s
     return sums
 
 
-def _rows(table: OperatorTable, times: Times, peaks: dict[int, Peak]) -> Floats:
-    """Seconds by cause of one execution of each row; refused rows have none."""
+def losses(table: OperatorTable, times: Times, peaks: dict[int, Peak]) -> Floats:
+    """Seconds by cause of each row, repeats counted, shape (len(CAUSES), rows); refused rows have none.
+
+    A row's rest, after its FLOPs at the peak and what its tiles lose, belongs to its own wall.
+    """
     rate = np.full(len(Precision), np.inf)
     for code, peak in peaks.items():
         rate[code] = peak.flops_per_s
     per_row = np.where(multiplies(table), rate[table.precision], np.inf)
-    time = np.nan_to_num(times.time_s)
+    time = times.known_s
     seconds = np.zeros((len(CAUSES), len(table)))
     seconds[0] = np.minimum(table.flops / per_row, time)
     seconds[1] = np.minimum(np.maximum(table.executed_flops - table.flops, 0) / per_row, time - seconds[0])
-    tiles = np.nan_to_num(np.stack([times.padding_s, times.wave_s, times.alignment_s]))
+    tiles = np.where(times.refused, 0.0, [times.padding_s, times.wave_s, times.alignment_s])
     left = time - seconds[0] - seconds[1]
     seconds[2:5] = tiles * np.minimum(1.0, left / np.maximum(tiles.sum(axis=0), 1e-30))
     seconds[_CAUSE_OF_WALL[times.wall], np.arange(len(table))] = time - seconds[:5].sum(axis=0)
-    return seconds
+    return seconds * table.count

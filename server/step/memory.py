@@ -169,9 +169,8 @@ def _local_outputs(arch: Architecture, plan: Plan) -> Number:
 def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     parameters, updated = rank_parameters(arch, plan.tp), plan.workload.optimizer == "adamw"
     gradients = parameters * plan.kept("gradients")
-    moments = dict(_moments(arch, plan, e, gradients))
-    totals = {name: sum(alive.values()) for name, alive in moments.items()}
-    at = largest(list(totals.values()))
+    names, moments = zip(*_moments(arch, plan, e, gradients), strict=True)
+    at = largest([sum(alive.values()) for alive in moments])
     fixed: dict[str, Number] = {
         "weights": weight_bytes(arch, plan),
         "gathered_weights": _gathered_bytes(arch, plan) if plan.stack.gathers else 0,
@@ -187,10 +186,10 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
     }
-    alive = {name: pick(at, [moment.get(name, 0) for moment in moments.values()]) for name in sizes}
+    alive = {name: pick(at, [moment.get(name, 0) for moment in moments]) for name in sizes}
     parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
     total: Number = sum(part.peak_bytes for part in parts)
-    return MemoryReport(total, np.array(list(moments))[at], parts, 0)
+    return MemoryReport(total, np.array(names)[at], parts, 0)
 
 
 def _gathered_bytes(arch: Architecture, plan: Plan) -> Number:

@@ -97,12 +97,16 @@ def copied_bytes(table: OperatorTable, m: Floats, n: Ints, k: Ints) -> Floats:
 
 def _faster(gpu: Gpu, plain: OperatorTable, wide: OperatorTable) -> Mask:
     """Whether inductor's benchmark finds the padded product faster. Its copy fills all and then writes what is there."""
-    written = copied_bytes(plain, wide.m, wide.n, wide.k)
-    fill, copy = (
-        gpu.predict(_traffic(op, written, read), State.BURST).time_s for op, read in (("fill", 0.0), ("transpose", 1.0))
-    )
     before, after = (gpu.predict(one, State.BURST).time_s for one in (plain, wide))
-    found: Mask = before > FASTER * (after + np.where(written > 0, fill + copy, 0.0))
+    written = copied_bytes(plain, wide.m, wide.n, wide.k)
+    copied = np.flatnonzero((written > 0) & (before > FASTER * after))  # where a copy can still decide
+    sizes, place = np.unique(written[copied], return_inverse=True)
+    fill, copy = (
+        gpu.predict(_traffic(op, sizes, read), State.BURST).time_s for op, read in (("fill", 0.0), ("transpose", 1.0))
+    )
+    copies = np.zeros(len(plain))
+    copies[copied] = (fill + copy)[place]
+    found: Mask = before > FASTER * (after + copies)
     return found
 
 
@@ -111,7 +115,7 @@ def _traffic(op: str, written: Floats, read: float) -> OperatorTable:
     length = len(written)
     columns = {
         "kind": np.full(length, int(Kind.MEMORY)), "op": np.full(length, OP_CODES[op]), "rows": np.ones(length),
-        "cols": np.maximum(written / 2, 1.0), "bytes_read": read * written, "bytes_written": np.maximum(written, 2.0),
+        "cols": written / 2, "bytes_read": read * written, "bytes_written": written,
         "precision": np.full(length, int(Precision.BF16)),
     }  # fmt: skip
     return table_from_columns([Label(name=op, layer="", part="")], 1, length, columns)

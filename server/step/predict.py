@@ -15,6 +15,7 @@ import numpy as np
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
+from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times
@@ -84,8 +85,8 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     (brief,), steps = found.briefs(), found.steps
     return Report(
         **{each.name: getattr(brief, each.name) for each in fields(Brief)},
-        layers=layers(gpu, steps.table, steps.times, steps.launched, steps.peak, float(steps.idle_s[0])),
-        operators=operators(gpu, steps.table, steps.times, steps.launched) if detailed else (),
+        layers=layers(steps),
+        operators=operators(steps) if detailed else (),
         table=steps.table,
         times=steps.times,
     )
@@ -125,8 +126,8 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
         gpu=gpu.sku.name,
         calibration=calibration_of(gpu),
         step=step,
-        layers=layers(gpu, table, times, steps.launched, steps.peak, float(steps.idle_s[0])),
-        operators=operators(gpu, table, times, steps.launched),
+        layers=layers(steps),
+        operators=operators(steps),
         table=table,
         times=times,
     )
@@ -148,8 +149,7 @@ def check_alike(table: OperatorTable) -> None:
     """Raises UnlikeShapes where some shapes alone have a layer, or have work for an operator."""
     if table.shapes == 1:
         return
-    traffic = np.isin(table.kind, (Kind.MEMORY, Kind.COLLECTIVE))
-    work = np.where(traffic, table.bytes_read + table.bytes_written, table.executed_flops)
+    work = np.where(multiplies(table), table.executed_flops, table.bytes_read + table.bytes_written)
     works = (table.count * work > 0).reshape(-1, table.shapes)
     uneven = works.any(axis=1) & ~works.all(axis=1)
     if uneven.any():

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kinds import multiplies
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops
-from tilewise.server.step.losses import losses
+from tilewise.server.step.losses import losses, summed
 from tilewise.server.step.report import Energy, Interval, Step
-from tilewise.server.step.summary import parts_of, peaks, regimes
 from tilewise.server.step.time import Sums
 from tilewise.server.workload import Workload
 
@@ -28,6 +29,14 @@ COUNTED = ("executed_flops", "memory_bytes", "padding_s", "wave_s", "alignment_s
 PER_TIME = ("tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "flops_per_j")  # None where there is no time
 Words = NDArray[np.str_]
 _WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
+REGIMES = {
+    "compute": (Wall.COMPUTE, Wall.SPECIAL_FUNCTION),
+    "bandwidth": (Wall.MEMORY,),
+    "overhead": (Wall.LAUNCH,),
+    "communication": (Wall.COMMUNICATION,),
+}
+_REGIMES, _BY_REGIME = np.array(list(REGIMES)), [wall for walls in REGIMES.values() for wall in walls]
+_STARTS = np.cumsum([0, *map(len, REGIMES.values())])[:-1]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +143,7 @@ class Steps:
     @cached_property
     def walls(self) -> Floats:
         """Seconds by wall, (Wall, shapes): rows under their own wall; gaps and waiting for the CPU under launch."""
-        shapes, time = self.table.shapes, self.table.count * np.nan_to_num(self.times.time_s)
+        shapes, time = self.table.shapes, self.table.count * self.times.known_s
         sums = np.bincount(self.times.wall * shapes + self.table.shape, time, len(Wall) * shapes)
         walls = sums.reshape(len(Wall), shapes).astype(float, copy=False)
         walls[Wall.LAUNCH] += self.idle_s
@@ -146,13 +155,24 @@ class Steps:
 
     @property
     def regime(self) -> Words:
-        return regimes(self.walls)
+        """The largest of compute, bandwidth, overhead and communication."""
+        return np.asarray(_REGIMES[np.add.reduceat(self.walls[_BY_REGIME], _STARTS).argmax(axis=0)])
+
+    @cached_property
+    def peaks(self) -> dict[int, Peak]:
+        """Dense peaks by the precisions that the table multiplies in."""
+        used = set(self.table.precision[multiplies(self.table) & ~self.times.refused].tolist())
+        return {code: self.gpu.peak(Precision(code)) for code in sorted(used)}
+
+    @cached_property
+    def lost(self) -> Floats:
+        """Seconds by cause of every row, (losses.CAUSES, rows)."""
+        return losses(self.table, self.times, self.peaks)
 
     @property
     def losses(self) -> Floats:
         """Seconds by cause, (losses.CAUSES, shapes)."""
-        known = peaks(self.gpu, self.table, self.times)
-        return losses(self.table, self.times, known, self.idle_s, self.table.shape, self.table.shapes)
+        return summed(self.lost, self.idle_s, self.table.shape, self.table.shapes)
 
     @cached_property
     def joules(self) -> Floats | None:
@@ -187,7 +207,7 @@ class Steps:
     def trust(self) -> Ints:
         """The lowest trust of the operators that matter, and of the program: what stands on less must make up NEGLIGIBLE of the time to count."""
         found = np.full(self.table.shapes, int(max(Trust)))
-        for level in sorted(Trust, reverse=True):
+        for level in sorted(Trust, reverse=True)[1:]:
             below = by_shape(self.table, np.where(self.times.trust <= level, self.times.time_s, 0.0))
             found = np.where(below >= NEGLIGIBLE * self.sums.busy_s, int(level), found)
         return np.asarray(np.minimum(found, int(self.workload.program.trust)))
@@ -216,3 +236,10 @@ class Steps:
 
 def _intervals(bounds: Sequence[Floats], count: int) -> list[Interval]:
     return [Interval(*each) for each in zip(*(column(bound, count) for bound in bounds), strict=True)]
+
+
+def parts_of(table: OperatorTable) -> tuple[list[str], Ints]:
+    """Kinds of layer in the order the step meets them, and for every row which of them it belongs to."""
+    names = list(dict.fromkeys(label.part for label in table.labels))
+    codes = np.array([names.index(label.part) for label in table.labels])
+    return names, codes[table.label]

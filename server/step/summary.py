@@ -3,40 +3,25 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.kinds import KINDS, SHOWN, multiplies
+from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
-from tilewise.hwdb.times import Times, Trust, Wall
+from tilewise.hwdb.table import Floats, Ints
+from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.step.intervals import bounds
-from tilewise.server.step.losses import losses
+from tilewise.server.step.losses import summed
 from tilewise.server.step.report import Interval, Layer, Operator, Step
+from tilewise.server.step.steps import Steps, parts_of
 from tilewise.server.workload import Workload
-
-REGIMES = {
-    Wall.COMPUTE: "compute",
-    Wall.SPECIAL_FUNCTION: "compute",
-    Wall.MEMORY: "bandwidth",
-    Wall.LAUNCH: "overhead",
-    Wall.COMMUNICATION: "communication",
-}
-
-
-def regimes(walls: Floats) -> NDArray[np.str_]:
-    """What each step is bound by: the largest of compute, bandwidth, overhead and communication; walls: (Wall, shapes)."""
-    names = list(dict.fromkeys(REGIMES.values()))
-    sums = np.stack([walls[[wall for wall in Wall if REGIMES[wall] == name]].sum(axis=0) for name in names])
-    return np.asarray(np.array(names)[sums.argmax(axis=0)])
 
 
 class Groups:
     """Sums of columns over groups of rows (labels or parts), repeats counted."""
 
-    def __init__(self, table: OperatorTable, times: Times, launched: Floats, group: np.ndarray, size: int) -> None:
+    def __init__(self, steps: Steps, group: Ints, size: int) -> None:
+        table, times = steps.table, steps.times
         self.group, self.size, self.count = group, size, table.count
         self.time = self.sum(times.time_s)
         below, above = bounds(group, size, table.count, times)
@@ -44,9 +29,9 @@ class Groups:
         self.flops, self.executed = self.sum(table.flops), self.sum(table.executed_flops)
         self.multiplies = np.bincount(group, multiplies(table), size) > 0
         self.moved = self.sum(table.bytes_read + table.bytes_written)
-        self.launches = self.sum(launched)
+        self.launches = self.sum(steps.launched)
         code = group * len(Wall) + times.wall
-        walls = np.bincount(code, table.count * np.nan_to_num(times.time_s), size * len(Wall)).reshape(size, len(Wall))
+        walls = np.bincount(code, table.count * times.known_s, size * len(Wall)).reshape(size, len(Wall))
         self.walls: Floats = walls.astype(float, copy=False)
         self.wall = walls.argmax(axis=1)
         self.trust = np.full(size, int(max(Trust)))
@@ -59,15 +44,13 @@ class Groups:
         return sums
 
 
-def layers(
-    gpu: Gpu, table: OperatorTable, times: Times, launched: Floats, peak: Peak, idle_s: float
-) -> tuple[Layer, ...]:
-    """One row a kind of layer, in the order the step meets them; `idle_s` of the GPU is shared out by launches."""
-    names, group = parts_of(table)
-    sums = Groups(table, times, launched, group, len(names))
-    busy, bandwidth = np.nansum(sums.time), gpu.sku.hbm_bytes_per_s
-    idle = idle_s * sums.launches / max(float(sums.launches.sum()), 1.0)
-    lost = losses(table, times, peaks(gpu, table, times), idle, group, len(names))
+def layers(steps: Steps) -> tuple[Layer, ...]:
+    """One row a kind of layer of one shape, in the order the step meets them; idle time of the GPU is shared out by launches."""
+    names, group = parts_of(steps.table)
+    sums = Groups(steps, group, len(names))
+    busy, peak, bandwidth = np.nansum(sums.time), steps.peak, steps.gpu.sku.hbm_bytes_per_s
+    idle = float(steps.idle_s[0]) * sums.launches / max(float(sums.launches.sum()), 1.0)
+    lost = summed(steps.lost, idle, group, len(names))
     sums.walls[:, Wall.LAUNCH] += idle
     rows = zip(
         names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
@@ -85,16 +68,10 @@ def layers(
     )  # fmt: skip
 
 
-def parts_of(table: OperatorTable) -> tuple[list[str], Ints]:
-    """Kinds of layer in the order the step meets them, and for every row which of them it belongs to."""
-    names = list(dict.fromkeys(label.part for label in table.labels))
-    codes = np.array([names.index(label.part) for label in table.labels])
-    return names, codes[table.label]
-
-
-def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) -> tuple[Operator, ...]:
-    """One row a label; its times are of one execution, which may be several kernels."""
-    sums = Groups(table, times, launched, table.label, len(table.labels))
+def operators(steps: Steps) -> tuple[Operator, ...]:
+    """One row a label of one shape; its times are of one execution, which may be several kernels."""
+    table, times, known = steps.table, steps.times, steps.peaks
+    sums = Groups(steps, table.label, len(table.labels))
     first = np.zeros(len(table.labels), np.int64)
     first[table.label[::-1]] = np.arange(len(table))[::-1]  # the last one written is the first row of the label
     one = {name: getattr(table, name)[first].tolist() for name in _SHOWN}
@@ -104,15 +81,15 @@ def operators(gpu: Gpu, table: OperatorTable, times: Times, launched: Floats) ->
     lost = {name: (sums.sum(getattr(times, name)) / count).tolist() for name in _SECONDS}
     total, wall, trust, distance = (getattr(sums, n).tolist() for n in ("time", "wall", "trust", "distance"))
     busy = float(np.nansum(sums.time))
-    known = peaks(gpu, table, times)
     found = []
     for code, label in enumerate(table.labels):
-        kind, time, flops = Kind(one["kind"][code]), executions["time"][code], executions["flops"][code]
-        peak = known.get(one["precision"][code]) if KINDS[kind].multiplies else None
+        kind, time, flops = KINDS[one["kind"][code]], executions["time"][code], executions["flops"][code]
+        peak = known.get(one["precision"][code]) if kind.multiplies else None
         found.append(
             Operator(
-                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=KINDS[kind].name,
-                shape=KINDS[kind].words({name: one[name][code] for name in SHOWN}), precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
+                name=label.name, layer=label.layer, part=label.part, direction=label.direction, kind=kind.name,
+                shape=kind.words({name: one[name][code] for name in kind.shown}),
+                precision=_PRECISIONS[one["precision"][code]], count=one["count"][code],
                 kernels=executions["launches"][code],
                 time=Interval(time, executions["low"][code], executions["high"][code]), total_s=total[code],
                 share=total[code] / busy, wall=_WALLS[wall[code]],
@@ -135,13 +112,7 @@ _WALLS, _TRUSTS = tuple(Wall), tuple(Trust)
 _PRECISIONS = tuple(precision.name.lower() for precision in Precision)
 _EXECUTION = ("time", "low", "high", "flops", "executed", "moved", "launches")
 _SECONDS = ("compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
-_SHOWN = ("kind", "precision", "count", *SHOWN)
-
-
-def peaks(gpu: Gpu, table: OperatorTable, times: Times) -> dict[int, Peak]:
-    """Dense peaks of the precisions the table multiplies in."""
-    used = set(table.precision[multiplies(table) & (times.refusal < 0)].tolist())
-    return {code: gpu.peak(Precision(code)) for code in sorted(used)}
+_SHOWN = {"kind", "precision", "count"}.union(*(record.shown for record in KINDS.values()))
 
 
 def headline(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from tilewise.hwdb.times import State, Times, Wall
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
 from tilewise.server.step.intervals import bounds
-from tilewise.server.validate.sheet import Words
+from tilewise.server.validate.rules import times
+from tilewise.server.validate.sheet import Sheet, Words
 
 Part = tuple[OperatorTable, Ints]
 
@@ -33,6 +34,19 @@ class Asked:
     sustained_s: Floats
     reasons: Words
     groups: Mapping[str, Words]
+
+    @classmethod
+    def of(
+        cls, sheet: Sheet, found: Sequence[str], parts: Sequence[Part], groups: Mapping[str, Words], *,
+        derived_s: Floats | None = None, named: bool = False,
+    ) -> Asked:  # fmt: skip
+        """From the operators of the rows. derived_s: as `times` takes it; named: every row asks for its software's kernel."""
+        table, owner = joined(parts)
+        burst, sustained = times(sheet, derived_s)
+        return cls(
+            table=replace(table, library=sheet.named[owner]) if named else table, owner=owner, time_s=burst,
+            sustained_s=sustained, reasons=np.array(found), groups=groups,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,8 @@ from tilewise.server.architecture.model import Attention
 from tilewise.server.operators.attention_kernel import Heads, kernel
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.plan import Plan
-from tilewise.server.validate import rules, software
-from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
+from tilewise.server.validate import rules
+from tilewise.server.validate.asked import Asked, Part, emitted, sizes
 from tilewise.server.validate.sheet import Sheet, Words
 from tilewise.server.workload import Workload
 
@@ -50,26 +50,15 @@ def ask_latent(sheet: Sheet, found: list[str]) -> Asked:
 def _asked(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words, backend: Words) -> Asked:
     _refuse(sheet, found, columns, phase)
     rows = rules.usable(found)
-    table, owner = joined(
-        [part for key, some in _alike(sheet, phase, backend, rows) for part in _part(key, some, columns)]
-    )
-    table = software.asked_by_name(table, owner, sheet)
-    burst, sustained = rules.times(sheet)
-    width = [f"{dim:g}" for dim in columns["head_dim"].tolist()]
-    return Asked(
-        table=table,
-        owner=owner,
-        time_s=burst,
-        sustained_s=sustained,
-        reasons=np.array(found),
-        groups={
-            "operator": np.char.add("attention ", phase),
-            "precision": sheet.words("dtype", "precision", "bf16"),
-            "backend": backend,
-            "head_dim": np.array(width),
-            "causal": np.where(sheet.number("causal", 1) > 0, "causal", "full"),
-        },
-    )
+    parts = [part for key, some in _alike(sheet, phase, backend, rows) for part in _part(key, some, columns)]
+    groups = {
+        "operator": np.char.add("attention ", phase),
+        "precision": sheet.words("dtype", "precision", "bf16"),
+        "backend": backend,
+        "head_dim": np.array([f"{dim:g}" for dim in columns["head_dim"].tolist()]),
+        "causal": np.where(sheet.number("causal", 1) > 0, "causal", "full"),
+    }
+    return Asked.of(sheet, found, parts, groups, named=True)
 
 
 def _refuse(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Words) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tilewise.hwdb.table import OP_CODES, Floats
+from tilewise.hwdb.table import OP_CODES, Floats, Kind
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.validate import rules
-from tilewise.server.validate.asked import Asked, emitted, joined, sizes
+from tilewise.server.validate.asked import Asked, emitted, sizes
 from tilewise.server.validate.sheet import Sheet
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
@@ -21,28 +21,17 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     rules.explain(found, custom, "an engine's own all-reduce, not NCCL's")
     rate = sheet.number("busbw_gbps")
     derived = _bus_bytes(op, ranks) * size / (1e9 * np.where(rate > 0, rate, np.nan))
-    time_s, sustained_s = rules.times(sheet, derived)
     rows = rules.usable(found)
     codes = np.array([OP_CODES.get(name, 0) for name in op.tolist()])
 
     def emit(e: Emitter) -> None:
         message, here = sizes(size[rows]), sizes(ranks[rows])
-        e.add("collective", "forward", 4, op=sizes(codes[rows]), message_bytes=message, ranks=here, bytes_read=message,
+        e.add("collective", "forward", Kind.COLLECTIVE, op=sizes(codes[rows]), message_bytes=message, ranks=here, bytes_read=message,
               bytes_written=message)  # fmt: skip
 
-    table, owner = joined([emitted(rows, emit)] if len(rows) else [])
-    return Asked(
-        table=table,
-        owner=owner,
-        time_s=time_s,
-        sustained_s=sustained_s,
-        reasons=np.array(found),
-        groups={
-            "operator": op,
-            "ranks": np.array([f"{count:g}" for count in ranks.tolist()]),
-            "software": sheet.text("impl"),
-        },
-    )
+    each = np.array([f"{count:g}" for count in ranks.tolist()])
+    groups = {"operator": op, "ranks": each, "software": sheet.text("impl")}
+    return Asked.of(sheet, found, [emitted(rows, emit)] if len(rows) else [], groups, derived_s=derived)
 
 
 def _bus_bytes(op: np.ndarray, ranks: Floats) -> Floats:

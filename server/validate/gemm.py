@@ -10,7 +10,7 @@ from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.validate import rules, software
-from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
+from tilewise.server.validate.asked import Asked, Part, emitted, sizes
 from tilewise.server.validate.sheet import Sheet, Words, facts
 
 ALIGNED = 8  # N and K a multiple of so many elements: 16 bytes of a 16-bit format
@@ -26,25 +26,15 @@ def ask(sheet: Sheet, found: list[str]) -> Asked:
     for name in sorted(set(names[codes < 0].tolist())):
         rules.explain(found, (names == name) & (codes < 0), f"number format {name} is not modelled")
     rows = rules.usable(found)
-    table, owner = joined(_parts(sheet, rows, codes))
-    table = software.asked_by_name(table, owner, sheet)
-    burst, sustained = rules.times(sheet, _from_rate(sheet))
-    layout = sheet.text("kind", "fwd")
-    return Asked(
-        table=table,
-        owner=owner,
-        time_s=burst,
-        sustained_s=sustained,
-        reasons=np.array(found),
-        groups={
-            "operator": np.full(len(sheet), "gemm"),
-            "precision": names,
-            "layout": layout,
-            "aligned": np.where(_power(sheet) >= ALIGNED, "N, K multiples of 8", "not"),
-            "alignment": _alignment(sheet),
-            "software": sheet.text("software"),
-        },
-    )
+    groups = {
+        "operator": np.full(len(sheet), "gemm"),
+        "precision": names,
+        "layout": sheet.text("kind", "fwd"),
+        "aligned": np.where(_power(sheet) >= ALIGNED, "N, K multiples of 8", "not"),
+        "alignment": _alignment(sheet),
+        "software": sheet.text("software"),
+    }
+    return Asked.of(sheet, found, _parts(sheet, rows, codes), groups, derived_s=_from_rate(sheet), named=True)
 
 
 def _parts(sheet: Sheet, rows: Ints, codes: Ints) -> list[Part]:

@@ -14,7 +14,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.experts import distinct_experts
 from tilewise.server.operators.sequences import GATED_FUSED
 from tilewise.server.validate import rules, software
-from tilewise.server.validate.asked import Asked, Part, emitted, joined, sizes
+from tilewise.server.validate.asked import Asked, Part, emitted, sizes
 from tilewise.server.validate.sheet import Sheet, Words
 
 WIDTH = 2  # bytes of an activation
@@ -107,21 +107,9 @@ def _fused(sheet: Sheet, rows: Ints, codes: Ints, e: Emitter) -> None:
 
 
 def _asked(sheet: Sheet, found: list[str], parts: list[Part], operator: str, precision: Words, kind: Words) -> Asked:
-    table, owner = joined(parts)
-    burst, sustained = rules.times(sheet)
-    return Asked(
-        table=table,
-        owner=owner,
-        time_s=burst,
-        sustained_s=sustained,
-        reasons=np.array(found),
-        groups={
-            "operator": np.full(len(sheet), operator),
-            "precision": precision,
-            "kind": kind,
-            "software": sheet.text("impl"),
-        },
-    )
+    operators, impl = np.full(len(sheet), operator), sheet.text("impl")
+    groups = {"operator": operators, "precision": precision, "kind": kind, "software": impl}
+    return Asked.of(sheet, found, parts, groups)
 
 
 def _rows(each: Floats) -> Words:

@@ -140,13 +140,5 @@ def _asked(
     precision: Words,
     derived_s: Floats | None = None,
 ) -> Asked:
-    table, owner = joined(parts)
-    burst, sustained = rules.times(sheet, derived_s)
-    return Asked(
-        table=table,
-        owner=owner,
-        time_s=burst,
-        sustained_s=sustained,
-        reasons=np.array(found),
-        groups={"operator": kind, "precision": precision, "residency": sheet.text("residency")},
-    )
+    groups = {"operator": kind, "precision": precision, "residency": sheet.text("residency")}
+    return Asked.of(sheet, found, parts, groups, derived_s=derived_s)

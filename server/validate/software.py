@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.software import Origin, stated
-from tilewise.hwdb.table import Ints, Kind, OperatorTable
+from tilewise.hwdb.table import Ints, Kind
 from tilewise.server.validate import rules
 from tilewise.server.validate.sheet import Sheet, Words
 
@@ -43,8 +41,3 @@ def precisions(sheet: Sheet, names: Words) -> Ints:
     odd = (found < 0) & (sheet.named > 0)
     found[odd] = [int(Origin(engine="", formats=(name,)).multiplies) for name in names[odd].tolist()]
     return found
-
-
-def asked_by_name(table: OperatorTable, owner: Ints, sheet: Sheet) -> OperatorTable:
-    """The table with every row's software."""
-    return replace(table, library=sheet.named[owner])

@@ -31,7 +31,7 @@ def announced(calibration: Calibration) -> dict[str, Announced]:
 
 
 def begin(store: Store, calibration: Calibration, tenant: str = SHARED) -> Upload:
-    return store.begin(tenant, SKU, calibration.id, calibration.content_sha256(), announced(calibration))
+    return Upload(store, tenant, SKU, calibration.id, calibration.content_sha256(), announced(calibration))
 
 
 def send(upload: Upload, calibration: Calibration, piece: int = 1000) -> None:
@@ -113,7 +113,7 @@ def test_a_broken_upload_leaves_nothing_behind(make: Make, store: Store, name: s
 
 def test_an_upload_under_another_id_is_refused(make: Make, store: Store) -> None:
     calibration = make("a")
-    upload = store.begin(SHARED, SKU, "2026-11-28-00000000", calibration.content_sha256(), announced(calibration))
+    upload = Upload(store, SHARED, SKU, "2026-11-28-00000000", calibration.content_sha256(), announced(calibration))
     send(upload, calibration)
     with pytest.raises(InvalidInput, match="the files are calibration"):
         upload.finish()
@@ -131,12 +131,12 @@ def test_uploading_again_changes_nothing(make: Make, store: Store) -> None:
 def test_a_path_outside_the_calibration_is_refused(make: Make, store: Store, path: str) -> None:
     calibration = make("a")
     with pytest.raises(InvalidInput, match="no file of a calibration"):
-        store.begin(SHARED, SKU, calibration.id, calibration.content_sha256(), {path: Announced(1, "0" * 64)})
+        Upload(store, SHARED, SKU, calibration.id, calibration.content_sha256(), {path: Announced(1, "0" * 64)})
 
 
 def test_too_large_a_file_is_refused_before_it_comes(store: Store) -> None:
     with pytest.raises(TooLarge):
-        store.begin(SHARED, SKU, "a", "0" * 64, {"card.json": Announced(2**40, "0" * 64)})
+        Upload(store, SHARED, SKU, "a", "0" * 64, {"card.json": Announced(2**40, "0" * 64)})
 
 
 def test_gaps_surplus_and_unannounced_files_are_refused(make: Make, store: Store) -> None:
@@ -239,7 +239,7 @@ def test_everybody_sees_what_is_shared_and_ones_own_comes_first(make: Make, stor
 def test_a_calibration_never_changes(make: Make, store: Store) -> None:
     calibration = uploaded(store, make("a"))
     with pytest.raises(Conflict, match="never change"):
-        store.begin(SHARED, SKU, calibration.id, "0" * 64, announced(calibration))
+        Upload(store, SHARED, SKU, calibration.id, "0" * 64, announced(calibration))
 
 
 def test_two_uploads_of_the_same_content_at_once_are_one(make: Make, store: Store, replica: Store) -> None:
@@ -264,10 +264,10 @@ def test_two_publishers_who_believe_the_same_cannot_both_be_right(make: Make, st
 
 def test_a_tenant_has_so_many_uploads_on_their_way_and_no_more(store: Store) -> None:
     for number in range(STAGED_MAX):
-        store.begin(SHARED, SKU, "a", f"{number:064x}", {"card.json": Announced(1, "0" * 64)})
+        Upload(store, SHARED, SKU, "a", f"{number:064x}", {"card.json": Announced(1, "0" * 64)})
     with pytest.raises(TooLarge, match="on their way"):
-        store.begin(SHARED, SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
-    store.begin("red", SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
+        Upload(store, SHARED, SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
+    Upload(store, "red", SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
 
 
 def test_an_archive_that_would_fill_the_memory_is_refused(

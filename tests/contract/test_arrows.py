@@ -1,7 +1,8 @@
 """Imports go one way: client -> server -> hwdb, calibration -> hwdb; heavy libraries stay where they belong."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,18 @@ def test_a_room_imports_only_rooms_below_it(path: Path) -> None:
     room = path.relative_to(ROOT).parts[0]
     used = {module.split(".")[1] for module in imports(parsed(path)) if module.startswith("tilewise.")}
     assert used & {*ROOMS, "v1"} <= ALLOWED[room]
+
+
+def test_no_imports_run_in_a_circle() -> None:
+    modules = {name(path).removesuffix(".py").removesuffix("/__init__").replace("/", "."): path for path in FILES}
+    graph = {module: {above(each, modules) for each in imports(parsed(path))} for module, path in modules.items()}
+    TopologicalSorter(graph).prepare()
+
+
+def above(imported: str, modules: Mapping[str, Path]) -> str:
+    """The module that an import runs: what is imported, or what it is imported from."""
+    inside = imported.removeprefix("tilewise.")
+    return inside if inside in modules else inside.rpartition(".")[0]
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if name(path).startswith("server/")], ids=name)

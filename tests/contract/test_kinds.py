@@ -18,7 +18,8 @@ from tilewise.hwdb.table import COLUMNS, Kind
 ROOT = Path(__file__).resolve().parents[2]
 RECORD = """\
     Kind.DUMMY: Record(
-        name="dummy", multiplies=False, tiled=False, sizes=("rows",), spreads=("unknown",), words=_matrix
+        name="dummy", multiplies=False, tiled=False, sizes=("rows",), spreads=("unknown",),
+        shown=("rows",), words=_matrix,
     ),
 """
 QUESTIONS = """

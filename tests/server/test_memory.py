@@ -135,3 +135,11 @@ def test_training_peaks_agree_with_torchs_allocator(shared: Path) -> None:
         peak = memory(read_with(text, {"num_hidden_layers": int(row["layers"])}), workload).total_bytes
         errors.append(abs(float(peak) / MIB / float(row["peak_step_MiB"]) - 1))
     assert np.mean(errors) < 0.01 and max(errors) < 0.03
+
+
+def test_a_vision_encoder_peaks_in_its_backward_before_any_gradient_is_there(config: Config) -> None:
+    arch = config("vit/vit-base-patch16-224-from-class-default")
+    report = memory(arch, Workload(phase="train", batch=64, sequence=512))
+    alive = {part.name: part.peak_bytes for part in report.parts}
+    assert report.peak_moment == "backward" and alive["gradients"] == 0
+    assert alive["activations"] > report.part("activations")

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
 from tilewise.hwdb.precision import FORMATS, Precision
-from tilewise.hwdb.table import Floats, Ints, Layout
+from tilewise.hwdb.table import Ints, Layout
 
 # Sizes and tile shapes against which a shape is held; (along n, along m), those that cuBLASLt chooses most on Hopper.
 STEPS = (8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 176, 192, 208, 224, 256, 320, 384)
@@ -231,12 +231,3 @@ def asked(harvest: Mapping[str, NDArray[Any]], every: int = 1) -> Problem:
     """The problems that the library was asked about, or one in `every`."""
     m, n, k, layout, precision = (harvest[name][::every] for name in ("m", "n", "k", "layout", "precision"))
     return problem(m, n, k, np.ones(len(m)), layout, precision)
-
-
-def accuracy(model: ChoiceModel, harvest: Mapping[str, NDArray[Any]], sms: int) -> Floats:
-    """For each harvested row 1 where the chosen tile is the library's, else 0."""
-    p = asked(harvest)
-    choice = model.choose(p, sms)
-    same = (choice.tile_n == harvest["tile_n"]) & (choice.tile_m == harvest["tile_m"])
-    agreed: NDArray[np.float64] = same.astype(np.float64)
-    return agreed

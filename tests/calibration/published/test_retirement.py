@@ -9,6 +9,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.hwdb.store.announced import Announced
 from tilewise.hwdb.store.store import SHARED, Store
+from tilewise.hwdb.store.uploads import Upload
 from tilewise.hwdb.times import Trust
 
 SKU = "mi300x"
@@ -71,7 +72,7 @@ def test_a_server_that_holds_a_published_one_lets_the_packaged_measured_one_answ
 def uploaded(store: Store, calibration: Calibration) -> None:
     contents = {name: (calibration.folder / name).read_bytes() for name in calibration.files()}
     files = {name: Announced(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
-    upload = store.begin(SHARED, SKU, calibration.id, calibration.content_sha256(), files)
+    upload = Upload(store, SHARED, SKU, calibration.id, calibration.content_sha256(), files)
     for name, data in contents.items():
         upload.write(name, 0, data)
     upload.finish("ann")

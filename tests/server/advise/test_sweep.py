@@ -1,6 +1,7 @@
 """Sweeps: every point is what predict says of it alone, and cliffs stand where the time for the same work jumps."""
 
 import json
+from itertools import product
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_every_point_is_what_predict_says_of_it() -> None:
             alone = client.predict(PredictRequest(model=model, workload=TRAIN, gpu=H100))
             assert point.prediction.time_s == pytest.approx(alone.step.prediction.time_s, rel=1e-8)
             assert point.parameter_count == alone.architecture.parameter_count
-    assert sorted(list(point.values) for point in answer.points) == [[50256], [50260], [50264]]
+    assert [list(point.values) for point in answer.points] == [[50256], [50260], [50264]]
 
 
 def test_the_odd_vocabulary_stands_beside_a_cliff() -> None:
@@ -96,3 +97,15 @@ def test_a_field_that_no_model_has_is_refused_for_every_point() -> None:
 def test_a_point_that_does_not_fit_into_the_gpu_says_so() -> None:
     answer = swept(Axis(field="batch", values=[1, 100_000]), workload=DECODE)
     assert [point.fits for point in answer.points] == [True, False]
+
+
+def test_points_of_a_gpu_and_a_workload_come_in_the_order_of_the_axes_whatever_they_run() -> None:
+    """torch.compile pads some of the vocabularies alone, and the GPUs take turns."""
+    vocabularies, heads, batches = (50256, 50257, 50264, 50261), (16, 12), (4, 1)
+    sizes = Axis(field="vocab_size", values=vocabularies), Axis(field="num_attention_heads", values=heads)
+    for gpu in (H100, "mi300x"):
+        points = [point for point in swept(*sizes, gpus=(H100, "mi300x")).points if point.gpu == gpu]
+        assert [tuple(point.values) for point in points] == list(product(vocabularies, heads))
+    points = list(swept(sizes[0], Axis(field="batch", values=batches)).points)
+    for batch in batches:
+        assert [point.values[0] for point in points if point.values[1] == batch] == list(vocabularies)

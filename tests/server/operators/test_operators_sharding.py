@@ -10,7 +10,7 @@ from tilewise.hwdb.table import Kind
 from tilewise.server.architecture import Architecture, count
 from tilewise.server.operators import build
 from tilewise.server.operators.parameters import rank_parameters
-from tilewise.server.operators.sharding import block_check, block_checks, notes
+from tilewise.server.operators.sharding import notes, whole_splits
 from tilewise.server.workload import Workload
 
 Config = Callable[[str], Architecture]
@@ -30,27 +30,28 @@ def test_more_ranks_than_kv_heads_replicate_them_and_say_so(config: Config) -> N
     assert any("each kv head is held by" in note for note in notes(model, 14)[0])
 
 
-@pytest.mark.parametrize(
-    ("name", "ranks", "passes"),
-    [("minimax/MiniMax-M2.5", 8, False), ("minimax/MiniMax-M2.5", 4, True), ("qwen3-moe/Qwen3-235B-A22B", 8, False)],
-)
-def test_fp8_blocks_of_128_must_fill_every_shard(config: Config, name: str, ranks: int, passes: bool) -> None:
-    checks = block_checks(config(name), ranks)  # G30: expert width 1536
-    expert = [check for check in checks if check.width == 1536 and check.block == 128]
-    assert expert and all(check.passes == passes for check in expert)
-    assert all(check.valid == (1, 2, 4) for check in expert)
+@pytest.mark.parametrize("name", ["minimax/MiniMax-M2.5", "qwen3-moe/Qwen3-235B-A22B"])
+def test_fp8_blocks_of_128_must_fill_every_shard(config: Config, name: str) -> None:
+    model = config(name)  # G30: expert width 1536
+    build(model, decode("fp8_block", 4))
+    with pytest.raises(InvalidInput, match=r"192 of 1536 .* tensor_parallel 1, 2, 4 leaves whole blocks"):
+        build(model, decode("fp8_block", 8))
 
 
 def test_narrow_experts_fail_by_block_and_pass_in_bf16(config: Config) -> None:
     model = config("qwen3-moe/Qwen3-30B-A3B")  # G31: 768 / 4 = 192
-    build(model, Workload(phase="decode", context=64, tensor_parallel=4))
-    checks = {check.block: check.passes for check in block_checks(model, 4) if check.width == 768}
-    assert checks == {128: False, 32: True, 16: True}
+    for precision in ("bf16", "mxfp8", "nvfp4"):
+        build(model, decode(precision, 4))
+    with pytest.raises(InvalidInput, match="192 of 768"):
+        build(model, decode("fp8_block", 4))
+
+
+def decode(precision: str, ranks: int) -> Workload:
+    return Workload(phase="decode", context=64, tensor_parallel=ranks, precision=precision)
 
 
 def test_a_width_is_linted_without_a_model() -> None:
-    assert not block_check("ffn", 33792, 16, 128).passes  # G32: 2112
-    assert block_check("ffn", 33792, 8, 128).passes
+    assert whole_splits(33792, 128) == (1, 2, 4, 8)  # G32: 2112 at 16
 
 
 def test_a_rank_reduces_twice_a_layer_each_way(llama: Llama) -> None:

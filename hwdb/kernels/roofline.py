@@ -37,16 +37,15 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     trust = _trust(work, rate)
     low, middle, high = _spread(work, quantised, trust)
     refusal = np.where(work.units, rate.refusal[table.precision], -1)
-    least = _least(work, rate)
     base = np.maximum(walls[: Wall.LAUNCH].max(axis=0), walls[Wall.COMMUNICATION]) + walls[Wall.LAUNCH]
     base = np.where(refusal >= 0, np.nan, base)
-    time = np.maximum(base * middle, least)
+    time = base * middle
     wall = walls.argmax(axis=0)
     padding, wave, alignment = np.where(wall == Wall.COMPUTE, lost * middle, 0.0)
     return Times(
         time_s=time,
-        low_s=np.maximum(base * low, least),
-        high_s=np.maximum(base * high, time),
+        low_s=base * low,
+        high_s=base * high,
         compute_s=walls[Wall.COMPUTE],
         memory_s=walls[Wall.MEMORY],
         special_s=walls[Wall.SPECIAL_FUNCTION],
@@ -139,12 +138,6 @@ def _collective(table: OperatorTable, rows: Mask, rate: Rates) -> Floats:
     walls[Wall.LAUNCH] = np.where(ranks > 1, rate.base_s + rate.hop_s * (ranks - 1), 0.0)
     walls[Wall.COMMUNICATION] = np.where(ranks > 1, table.message_bytes[rows] * bus_bytes / bus, 0.0)
     return walls
-
-
-def _least(work: Work, rate: Rates) -> Floats:
-    """Seconds that physics asks at least: dense peak and datasheet bandwidth, or the cache's where that is faster."""
-    bandwidth = np.where(work.memory, max(rate.cache, rate.hbm_peak), rate.hbm_peak)
-    return np.maximum(work.flops / rate.compute_peak[work.table.precision], work.bytes_moved / bandwidth)
 
 
 def _trust(work: Work, rate: Rates) -> Ints:

@@ -1,12 +1,13 @@
 """Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
 
-time = sibling's fitted time x roofline here / roofline there. How far that goes wrong was measured where both sides are
+time = sibling's fitted time x roofline here / roofline there; so too a format that was not measured, from one that was. How far that goes wrong was measured where both sides are
 known (transfer.toml, made by scripts/research/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -15,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.kernels import clock, roofline
+from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
 from tilewise.hwdb.kinds import KINDS
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, merge
@@ -38,15 +41,25 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
     parts = [(rest, rough.select(rest))] if len(rest) else []
     if len(rows):
         some = table.select(rows)
-        scaled = _scaled(some, fitted.select(rows), sku, there.sku)
+        scaled = _scaled(some, fitted.select(rows), ratios(some, sku, there.sku), sku)
         if least < Trust.MEASURED:
             scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
         parts.append((rows, clock.settled(some, scaled, sku, state)))
     return merge(len(table), parts)
 
 
-def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
-    ratio = ratios(table, sku, there)
+def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], sku: Sku, state: State) -> Times:
+    """Times of products in a format that was not measured here, from `measured` ones in 16 bit by the ratio of both rooflines."""
+    narrow = ELEMENT_BYTES[table.precision]
+    twin = replace(
+        table, precision=np.full(len(table), int(Precision.BF16)), bytes_read=table.bytes_read * 2.0 / narrow
+    )
+    rough, wide = (roofline.predict(rows, {}, sku, state) for rows in (table, twin))
+    scaled = _scaled(table, measured(twin), rough.time_s / wide.time_s, sku)
+    return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
+
+
+def _scaled(table: OperatorTable, fitted: Times, ratio: Floats, sku: Sku) -> Times:
     unsure = np.exp(np.array([error(word, sku) for word in words(table)]))
     return replace(
         fitted,

@@ -53,17 +53,6 @@ def dense(sku: Sku) -> float:
     return sku.peak(Precision.BF16).flops_per_s
 
 
-@given(SIZES, SIZES, SIZES, SKUS, st.sampled_from(State))
-def test_no_gemm_beats_the_dense_peak_or_the_datasheet_bandwidth(
-    m: int, n: int, k: int, gpu: str, state: State
-) -> None:
-    rows, sku = gemm(m, n, k), DATABASE.sku(gpu)
-    times = predict(rows, gpu, state)
-    assert times.low_s[0] >= rows.flops[0] / dense(sku)
-    assert times.low_s[0] >= (rows.bytes_read[0] + rows.bytes_written[0]) / sku.hbm_bytes_per_s
-    assert times.low_s[0] <= times.time_s[0] <= times.high_s[0]
-
-
 @given(SIZES, SIZES, SIZES, SKUS, st.integers(2, 4))
 def test_more_work_never_takes_less_time(m: int, n: int, k: int, gpu: str, times_more: int) -> None:
     grown = predict(gemm([m, m * times_more, m, m], [n, n, n * times_more, n], [k, k, k, k * times_more]), gpu).time_s

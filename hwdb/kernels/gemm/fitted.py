@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.kernels import machines, roofline
 from tilewise.hwdb.kernels.gemm import choice as gemm_choice
 from tilewise.hwdb.kernels.gemm.choice import OUTPUT, Choice, ChoiceModel, Problem
-from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
@@ -215,8 +215,7 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     """Burst times of GEMM rows; hwdb.kernels.power turns them into sustained ones.
 
-    A precision and layout that was never measured is answered by the roofline; a shape farther than OCTAVES_MAX from
-    every measured one is refused.
+    A precision and layout that was never measured is answered by the roofline.
     """
     built, ends = _built(model), range(0, max(len(table), 1), CHUNK)
     parts = [
@@ -234,24 +233,22 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     p = gemm_choice.problem(table.m, table.n, table.k, table.groups, table.layout, table.precision)
     rows, work = evaluate(p, model.choice, sku)
-    answer = model.residual.predict(rows)
+    answer = extrapolation.widened(model.residual.predict(rows), "gemm")
     time_s = answer.time_s
-    refusal = np.where(answer.distance > regression.OCTAVES_MAX, 0, -1)
-    nothing = np.where(refusal >= 0, np.nan, 1.0)
     scale = answer.time_s / work.base_s
     compute_s, memory_s = work.compute_s * scale, work.memory_s * scale
     overhead = LAUNCH_S * scale
     walls = np.stack([compute_s, memory_s, np.zeros_like(overhead), overhead])
     full = compute_s * work.filled  # the share of the last wave that works
     return Times(
-        time_s=time_s * nothing, low_s=answer.low_s * nothing, high_s=answer.high_s * nothing,
+        time_s=time_s, low_s=answer.low_s, high_s=answer.high_s,
         compute_s=compute_s, memory_s=memory_s, special_s=np.zeros_like(time_s), launch_s=overhead,
         padding_s=np.where(compute_s >= memory_s, full * (1 - 1 / work.padding), 0.0),
         wave_s=np.where(compute_s >= memory_s, compute_s - full, 0.0),
         alignment_s=np.where(p.alignment < 16, np.maximum(time_s - work.aligned_s, 0.0), 0.0),
-        wall=walls.argmax(0), trust=np.full(len(time_s), int(Trust.MEASURED)), distance=answer.distance,
-        kernel=work.choice.index, tiles=work.tiles.astype(float), waves=work.waves.astype(float), refusal=refusal,
-        kernel_names=model.names, refusals=("OUT_OF_RANGE: too far from every GEMM shape that was measured",),
+        wall=walls.argmax(0), trust=extrapolation.trust(answer.distance, "gemm", Trust.MEASURED),
+        distance=answer.distance, kernel=work.choice.index, tiles=work.tiles.astype(float), waves=work.waves.astype(float),
+        refusal=np.full(len(time_s), -1), kernel_names=model.names,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.kernels.learning import law, mlp, regression
+from tilewise.hwdb.kernels.learning import extrapolation, law, mlp, regression
 from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.kernels.software import Origin, Software
@@ -107,7 +107,7 @@ class Model:
     @classmethod
     def open(cls, model: Mapping[str, Any]) -> Model:
         residual = regression.Regression.from_arrays(unpacked(model))
-        software = Software.of(model, str(model["law"]).rpartition(".")[2])
+        software = Software.of(model, family(model))
         return cls(software, model["constants"], model["bounds"], residual, len(model["together"]))
 
 
@@ -123,7 +123,12 @@ def answer(
     rows = _rows(work, opened.constants, software, chip, len(opened.software.origins), opened.together)
     known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
     inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
-    return opened.residual.predict(inside), work, opened.constants[software, 0]
+    return extrapolation.widened(opened.residual.predict(inside), family(model)), work, opened.constants[software, 0]
+
+
+def family(model: Mapping[str, Any]) -> str:
+    """Of a published model: "gemm", "attention" or "grouped_gemm"."""
+    return str(model["law"]).rpartition(".")[2]
 
 
 def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int) -> regression.Rows:

@@ -56,13 +56,14 @@ def test_nothing_is_refused_that_physics_bounds(gpu: tuple[str, str]) -> None:
     assert {times.refusals[at].partition(":")[0] for at in times.refusal[times.refused].tolist()} <= {"NOT_TAKEN"}
 
 
-def products(k: int, n: int, **columns: int) -> OperatorTable:
-    shape = {"m": [4096.0], "n": [n], "k": [k], "kind": [int(Kind.GEMM)]} | {
-        name: [value] for name, value in columns.items()
-    }
-    return table_from_columns(
-        [Label(name="x", layer="", part="")], 1, 1, {name: np.array(value) for name, value in shape.items()}
-    )
+def products(k: int, n: int, precision: int) -> OperatorTable:
+    m = 4096.0
+    shape = {
+        "m": m, "n": n, "k": k, "kind": int(Kind.GEMM), "precision": precision, "flops": 2 * m * n * k, "output_bytes": 2.0,
+        "bytes_read": k * (m + n), "bytes_written": 2.0 * m * n,
+    }  # fmt: skip
+    columns = {name: np.array([value]) for name, value in shape.items()}
+    return table_from_columns([Label(name="x", layer="", part="")], 1, 1, columns)
 
 
 def gemm_times(**shape: int) -> Times:

@@ -41,7 +41,7 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
     parts = [(rest, rough.select(rest))] if len(rest) else []
     if len(rows):
         some = table.select(rows)
-        scaled = _scaled(some, fitted.select(rows), ratios(some, sku, there.sku), sku)
+        scaled = _scaled(some, _own(fitted.select(rows), rough.select(rows)), ratios(some, sku, there.sku), sku)
         if least < Trust.MEASURED:
             scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
         parts.append((rows, clock.settled(some, scaled, sku, state)))
@@ -57,6 +57,11 @@ def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], 
     rough, wide = (roofline.predict(rows, {}, sku, state) for rows in (table, twin))
     scaled = _scaled(table, measured(twin), rough.time_s / wide.time_s, sku)
     return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
+
+
+def _own(fitted: Times, rough: Times) -> Times:
+    """`fitted` without what the sibling alone has: its kernels' names, and waves over its SMs."""
+    return replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
 
 
 def _scaled(table: OperatorTable, fitted: Times, ratio: Floats, sku: Sku) -> Times:

@@ -62,11 +62,11 @@ class Gpu:
 
     def _held(self, table: OperatorTable, state: State) -> Times:
         if self.calibration is None:
-            return limits.held(table, roofline.predict(table, {}, self.sku, state), self.sku)
+            return limits.held(table, roofline.predict(table, {}, self.sku, state), self.sku, state)
         model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
             found = power.sustain(table, self._parts(table, State.BURST), model, self.sku)
-            return limits.held(table, found, self.sku)
+            return limits.held(table, found, self.sku, state)
         return self._parts(table, state)
 
     def _parts(self, table: OperatorTable, state: State) -> Times:
@@ -74,8 +74,8 @@ class Gpu:
         if table.shapes > 1:
             rows, place = table.distinct()
             some = table.select(rows)
-            return limits.held(some, self._by_kind(some, state), self.sku).select(place)
-        return limits.held(table, self._by_kind(table, state), self.sku)
+            return limits.held(some, self._by_kind(some, state), self.sku, state).select(place)
+        return limits.held(table, self._by_kind(table, state), self.sku, state)
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)

@@ -11,22 +11,31 @@ from dataclasses import replace
 
 import numpy as np
 
+from tilewise.hwdb.kernels import roofline
 from tilewise.hwdb.kernels.rates import assumptions, rates
 from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, Floats, Kind, OperatorTable, Phase
-from tilewise.hwdb.times import State, Times
+from tilewise.hwdb.times import State, Times, merge
 
 CACHE_BYTES_PER_CLOCK = 64.0  # that an SM, or compute unit, reads from L2 (CUDA programming guide; CDNA3 white paper)
 SMALLEST_S = 8e-7  # the smallest of 40,000 measured kernels on the H100 and H200 takes 0.81 us
 WIDE = 4.0  # bytes of an element of fp32
-FLOOR = 3.0  # of the smallest GEMM: what an engine's smallest attention takes (roofline.toml, attention_floor)
+CALL = 3.0  # smallest GEMMs that an engine's smallest attention takes (roofline.toml, attention_floor)
 MATRICES = 3.0  # of a fused layer of experts
 
 
-def held(table: OperatorTable, times: Times, sku: Sku) -> Times:
-    """`times` with every value and bound between `least_s` and `most_s`."""
+def held(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
+    """`times` with every value and bound between `least_s` and `most_s`; the roofline's where a value lies far outside.
+
+    Such a value says that its model does not hold for the row: its interval would mean nothing either.
+    """
     least, most = least_s(table, sku), most_s(table, sku)
+    wrong = (times.time_s > most) | (times.time_s * assumptions()["datasheet_widening"] < least)
+    if wrong.any():
+        rows, rest = np.flatnonzero(wrong), np.flatnonzero(~wrong)
+        rough = roofline.predict(table.select(rows), {}, sku, state)
+        times = merge(len(table), [(rest, times.select(rest)), (rows, rough)])
     bounds = {name: np.clip(getattr(times, name), least, most) for name in ("time_s", "low_s", "high_s")}
     return replace(times, **bounds)
 
@@ -34,7 +43,9 @@ def held(table: OperatorTable, times: Times, sku: Sku) -> Times:
 def least_s(table: OperatorTable, sku: Sku) -> Floats:
     """Seconds below which no kernel can take: at the dense peak, the datasheet's bandwidth and the cache's, or at all."""
     flops = np.where(multiplies(table), np.maximum(table.flops, table.executed_flops), 0.0)
-    moved = np.where(table.kind == Kind.COLLECTIVE, 0.0, table.bytes_read + table.bytes_written)
+    # of uneven groups, which only tables of measurements have, some may be empty: their matrices never move
+    uneven = (table.kind == Kind.GROUPED_GEMM) & (table.op == 0) & (table.skew > 0)
+    moved = np.where(uneven | (table.kind == Kind.COLLECTIVE), 0.0, table.bytes_read + table.bytes_written)
     work = flops / rates(sku, State.BURST).compute_peak[table.precision]
     memory = np.maximum(moved - sku.last_level_bytes, 0.0) / sku.hbm_bytes_per_s
     cache = moved / (CACHE_BYTES_PER_CLOCK * sku.sm_count * sku.clock_boost_hz)
@@ -47,7 +58,8 @@ def most_s(table: OperatorTable, sku: Sku) -> Floats:
     rule, blocks = assumptions()["slowest"], _blocks(table, assumptions()["slowest"]["tile"])
     rate = float(sku.peaks["fp32"].value) * np.minimum(blocks / sku.sm_count, 1.0)
     work, moved = _work(table)
-    floor = FLOOR * rates(sku, State.BURST).floor_s * np.maximum(table.kernels, 1.0)
+    calls = np.maximum(table.kernels, 1.0) * np.where(multiplies(table), CALL, 1.0)
+    floor = rates(sku, State.BURST).floor_s * calls
     times = np.full(max(Kind) + 1, np.inf)
     times[list(KINDS)] = [rule.get(record.name, np.inf) for record in KINDS.values()]
     found: Floats = times[table.kind] * (work / rate + moved / sku.hbm_bytes_per_s + floor)

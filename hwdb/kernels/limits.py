@@ -36,8 +36,10 @@ def held(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
         rows, rest = np.flatnonzero(wrong), np.flatnonzero(~wrong)
         rough = roofline.predict(table.select(rows), {}, sku, state)
         times = merge(len(table), [(rest, times.select(rest)), (rows, rough)])
-    bounds = {name: np.clip(getattr(times, name), least, most) for name in ("time_s", "low_s", "high_s")}
-    return replace(times, **bounds)
+    time = np.clip(times.time_s, least, most)
+    moved = time / np.where(times.time_s > 0, times.time_s, 1.0)  # with its interval
+    low, high = (np.clip(bound * moved, least, most) for bound in (times.low_s, times.high_s))
+    return replace(times, time_s=time, low_s=low, high_s=high)
 
 
 def least_s(table: OperatorTable, sku: Sku) -> Floats:

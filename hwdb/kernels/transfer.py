@@ -1,7 +1,8 @@
 """Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
 
-time = sibling's fitted time x roofline here / roofline there; so too a format that was not measured, from one that was. How far that goes wrong was measured where both sides are
-known (transfer.toml, made by scripts/research/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
+time = sibling's fitted time x roofline here / roofline there; so too a format that was not measured, from one that was. How far
+that goes wrong was measured where both sides are known (transfer.toml, made by scripts/research/measure_transfer.py); the
+interval is widened by it, the trust is `datasheet`.
 """
 
 from __future__ import annotations
@@ -49,9 +50,10 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
 
 
 def no_slower(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
-    """`times` of a GPU that has a slower sibling of the same dies, held to that one's: tables that name the die alone stand
+    """`times` of a GPU that has a slower sibling of the same dies, held to that one's.
 
-    behind both, and two fits to them differ by chance. Rows that name software keep their own: codes differ by model.
+    Tables that name the die alone stand behind both, and two fits to them differ by chance. Rows that name software keep their
+    own: codes differ by model.
     """
     rows = np.flatnonzero(table.library == 0) if "slower_sibling" in sku.figures else np.zeros(0, np.int64)
     if not len(rows):

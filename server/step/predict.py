@@ -140,7 +140,7 @@ def steps_of(
 
 
 def peak_of(gpu: Gpu, workload: Workload, table: OperatorTable) -> Peak:
-    """The peak that a step's MFU is over: the highest of the formats in which its products run, that asked for where it is one.
+    """The peak that a step's MFU is over: the highest of the formats in which its products run, of equal ones that asked for.
 
     Experts of 4 bit may multiply in 16, and beside int8 some GPUs are faster in 16 bit, as the head runs.
     """

@@ -1,27 +1,34 @@
 """How the error of a kernel model grows beyond its measurements: fitted without their outer octaves, judged on those.
 
-    python scripts/research/measure_extrapolation.py [--write] [FAMILY ...]
+    python scripts/research/measure_extrapolation.py [--write] [--tables FOLDER] [FAMILY ...]
 
 For every size of a family, at both ends, the outermost octaves of each kernel's points are left out of a fit and then
-predicted. What such a row's error exceeds the interval by, for an octave of distance, is the growth that holds
+predicted. FOLDER holds gemm.csv, attention.csv and moe.csv, for the models of others' measurements. What such a row's error exceeds the interval by, for an octave of distance, is the growth that holds
 90 % of them. --write puts it where the kernel models read it (hwdb/kernels/learning/extrapolation.toml).
 """
 
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure_transfer import loaded
 
+from tilewise.calibration.published import points
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels.attention import fitted as attention
 from tilewise.hwdb.kernels.attention import physics as attention_physics
+from tilewise.hwdb.kernels.attention import published as published_attention
 from tilewise.hwdb.kernels.attention.choice import backend, grid
 from tilewise.hwdb.kernels.gemm import fitted as gemm
+from tilewise.hwdb.kernels.gemm import published as published_gemm
 from tilewise.hwdb.kernels.grouped_gemm import fitted as grouped
-from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.kernels.grouped_gemm import published as published_experts
+from tilewise.hwdb.kernels.learning import mlp, regression, residual
+from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.regression import Rows
 from tilewise.hwdb.kernels.memory import fitted as memory
 from tilewise.hwdb.sku import Sku
@@ -40,6 +47,9 @@ HEAD = f"""# By how much log(time) may lie off for every octave between a questi
 # that went most wrong, farther out, where nothing was tested. Written by scripts/research/measure_extrapolation.py.
 reach = {OUTER}
 """
+PLAN = mlp.Training(hidden=(96, 48), epochs=40, batch=256, rate=4e-3, decay=0.1)
+LAWS = ("published.gemm", "published.attention", "published.grouped_gemm")
+TABLED = ("mi355x", "b200-sxm-180gb")  # GPUs of unlike kernels
 Refit = Callable[[Any], tuple[Rows, regression.Regression]]
 Mask = Any
 
@@ -51,8 +61,7 @@ def products(calibration: Calibration, sku: Sku) -> tuple[Any, Refit]:
     some = {name: values[use] for name, values in columns.items()}
     took_s = gemm.measured_s({"gemm": some})
     rows, _ = gemm.evaluate(gemm.problem_of(some), model.choice, sku)
-    plan = mlp.Training(hidden=(96, 48), epochs=40, batch=256, rate=4e-3, decay=0.1)
-    return took_s, lambda kept: (rows, regression.fit(rows[kept], took_s[kept], plan, nets=1))
+    return took_s, lambda kept: (rows, regression.fit(rows[kept], took_s[kept], PLAN, nets=1))
 
 
 def experts(calibration: Calibration, sku: Sku) -> tuple[Any, Refit]:
@@ -96,6 +105,31 @@ def traffic(calibration: Calibration, sku: Sku) -> tuple[Any, Refit]:
         return rows, fitted
 
     return points.measured_s, refit
+
+
+def tabled(law: str, folder: Path, sku: str) -> points.Points | None:
+    """One GPU's rows of a folder of public tables; None where there are none."""
+    table = "moe" if law.endswith("grouped_gemm") else law.rpartition(".")[2]
+    return points.points(table, {sku: loaded(folder, table, sku)})
+
+
+def published(law: str, found: points.Points) -> tuple[Any, Refit]:
+    """Of a law such as "published.gemm"."""
+    family = law.rpartition(".")[2]
+    worker = {"gemm": published_gemm, "attention": published_attention, "grouped_gemm": published_experts}[
+        family
+    ].worker
+    taken = found[np.arange(len(found.measured_s)) % SAMPLE == 0]
+    limit = published_experts.LIMIT if family == "grouped_gemm" else residual.LIMIT
+
+    def refit(kept: Mask) -> tuple[Rows, regression.Regression]:
+        model = {"law": law, **residual.fit(taken[kept], worker, PLAN, limit, nets=1)}
+        opened, chip = residual.Model.open(model), Chip.of(taken.skus, taken.gpu)
+        work = worker(taken.table, chip, taken.software, opened.software)
+        rows = residual._rows(work, opened.constants, taken.software, chip, len(taken.origins), 1)
+        return replace(rows, features=np.clip(rows.features, *opened.bounds)), opened.residual
+
+    return taken.measured_s, refit
 
 
 FAMILIES = {"gemm": products, "grouped_gemm": experts, "attention": attentions, "memory": traffic}
@@ -146,10 +180,15 @@ def growth(judged: np.ndarray) -> float:
     return max(0.0, float(np.quantile((error - half) / octaves, COVERAGE)))
 
 
-def measured(name: str) -> tuple[float, float]:
+def measured(name: str, folder: Path | None) -> tuple[float, float]:
     """(growth, beyond) of a family."""
     db = Database.packaged()
-    of_sku = [far(*FAMILIES[name](db.calibration(sku, str(db.active(sku))), db.sku(sku))) for sku in SKUS]
+    if name in LAWS:
+        assert folder is not None
+        both = [found for sku in TABLED if (found := tabled(name, folder, sku)) is not None]
+        of_sku = [far(*published(name, found)) for found in both]
+    else:
+        of_sku = [far(*FAMILIES[name](db.calibration(sku, str(db.active(sku))), db.sku(sku))) for sku in SKUS]
     ends = [part for parts in of_sku for part in parts if part.shape[1] >= FAR_MIN]
     whole = np.concatenate(ends, axis=1)
     print(name, f"{whole.shape[1]} points")
@@ -165,8 +204,13 @@ def measured(name: str) -> tuple[float, float]:
 
 
 def main() -> None:
-    found = {name: measured(name) for name in FAMILIES if name in sys.argv or not set(sys.argv) & set(FAMILIES)}
-    rows = [f"{name} = {{ growth = {inside:.3f}, beyond = {beyond:.3f} }}" for name, (inside, beyond) in found.items()]
+    folder = Path(sys.argv[sys.argv.index("--tables") + 1]) if "--tables" in sys.argv else None
+    names = [*FAMILIES, *(LAWS if folder else ())]
+    wanted = [name for name in names if name in sys.argv] or names
+    rows = []
+    for name in wanted:
+        inside, beyond = measured(name, folder)
+        rows.append(f'"{name}" = {{ growth = {inside:.3f}, beyond = {beyond:.3f} }}')
     print("\n".join(rows))
     if "--write" in sys.argv:
         path = ROOT / "hwdb" / "kernels" / "learning" / "extrapolation.toml"

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.learning import extrapolation, regression, residual
+from tilewise.hwdb.kernels.learning import extrapolation, regression
 from tilewise.hwdb.kernels.learning.residual import OPEN, Work
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall, merge
@@ -26,7 +26,7 @@ def times(
     names = OPEN(model).software.names
     strange = np.isnan(answer.distance)
     blank = np.where(strange, np.nan, 1.0)
-    near = extrapolation.trust(answer.distance, residual.family(model), max(Trust))
+    near = extrapolation.trust(answer.distance, str(model["law"]), max(Trust))
     total = np.maximum(work.compute_s, work.memory_s)
     scale = np.maximum(answer.time_s - floor_s, 0.1 * answer.time_s) / total
     none = np.zeros(len(strange))

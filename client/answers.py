@@ -260,8 +260,9 @@ class Step:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall
     """What bounds the time."""
     token_count: int
@@ -349,8 +350,9 @@ class Layer:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall
     """What bounds the time."""
     share: float
@@ -416,8 +418,9 @@ class Operator:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall
     """What bounds the time."""
     total_s: float
@@ -523,8 +526,9 @@ class Remedy:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall
     """What bounds the time."""
     tokens_per_s: float
@@ -612,8 +616,9 @@ class SweepPoint:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall | None
     """What bounds the time."""
     mfu: float | None
@@ -716,8 +721,9 @@ class Effect:
     """Id of the GPU's calibration in use, such as "2026-11-27-1a2b3c"; empty where it has none. Operators that the
     calibration does not cover are answered from the datasheet or from published measurements: their trust says so."""
     distance: float | None
-    """Distance to the nearest measurement in units of the calibration's own spacing: 0 is a measured point, about 1
-    lies between neighbours. Unset where no measurement stands behind the time."""
+    """Octaves (doublings of a size) from the nearest measurement of the kernel that answers to the operator that lies
+    farthest: 0 is among the measurements; the farther, the wider the interval. Unset where no measurement stands
+    behind the time."""
     wall: Wall
     """What bounds the time."""
     energy_ratio: float | None

@@ -24,6 +24,7 @@ RESULT_COLUMNS = ("state", "time_us", "spread", "clock_mhz", "kernel")
 BYTES_MAX = 64 * 2**20
 NOISE_MEDIAN_MAX = 0.01
 NOISE_P90_MAX = 0.05
+COLLECTIVE_NOISE_MAX = 0.5  # of a collective's time, by which its windows may differ: the host's noise is in them
 DISCARDED_SHARE_MAX = 0.5
 GEMM_POINTS_MIN = 300
 PEAK_SLACK = 1.02  # clocks are measured to half a per cent, times to 0.3 %
@@ -124,6 +125,8 @@ def _family(calibration: Calibration, family: str, sku: Sku) -> Iterator[Finding
     yield from _noise(calibration, family, columns, path)
     if family == "gemm":
         yield from _gemm_physics(columns, sku, path)
+    if family == "collectives":
+        yield from _collective_noise(columns, path)
 
 
 def _once(calibration: Calibration, family: str, columns: Measurements, path: str) -> Iterator[Finding]:
@@ -152,6 +155,17 @@ def _noise(calibration: Calibration, family: str, columns: Measurements, path: s
         yield Finding(
             "UNSTEADY_CLOCK", f"{share:.0%} of the windows of {family} were thrown away", error=False, path=path
         )
+
+
+def _collective_noise(columns: Measurements, path: str) -> Iterator[Finding]:
+    spread = columns["spread"].astype(float)
+    noisy = np.flatnonzero(spread > COLLECTIVE_NOISE_MAX)
+    if noisy.size:
+        message = (
+            f"{noisy.size} collectives whose windows differ by up to {spread[noisy].max():.0%}; at most "
+            f"{COLLECTIVE_NOISE_MAX:.0%} is allowed: measure them again, or leave them out"
+        )
+        yield Finding("TOO_NOISY", message, path=path, row=int(noisy[0]) + 1)
 
 
 def _gemm_physics(columns: Measurements, sku: Sku, path: str) -> Iterator[Finding]:

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tilewise.hwdb.kernels import power, roofline
+from tilewise.hwdb.kernels import limits, power, roofline
 from tilewise.hwdb.kernels.collective import all_reduce
 from tilewise.hwdb.kernels.engines import Kernels, check_runs, kernels
+from tilewise.hwdb.kernels.gemm import taken
 from tilewise.hwdb.kernels.software import Origin, code
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
@@ -53,20 +54,28 @@ class Gpu:
     published: Models | None = None
 
     def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
-        """Times of every row: by the calibration's model of its kind where there is one, else by the roofline."""
+        """Times of every row: by the calibration's model of its kind where there is one, else by the roofline.
+
+        None lies outside of what physics allows (limits.py); what torch does not take has none (gemm/taken.py).
+        """
+        return taken.checked(table, self._held(table, state))
+
+    def _held(self, table: OperatorTable, state: State) -> Times:
         if self.calibration is None:
-            return roofline.predict(table, {}, self.sku, state)
+            return limits.held(table, roofline.predict(table, {}, self.sku, state), self.sku, state)
         model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
-            return power.sustain(table, self._parts(table, State.BURST), model, self.sku)
+            found = power.sustain(table, self._parts(table, State.BURST), model, self.sku)
+            return limits.held(table, found, self.sku, state)
         return self._parts(table, state)
 
     def _parts(self, table: OperatorTable, state: State) -> Times:
         """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
         if table.shapes > 1:
             rows, place = table.distinct()
-            return self._by_kind(table.select(rows), state).select(place)
-        return self._by_kind(table, state)
+            some = table.select(rows)
+            return limits.held(some, self._by_kind(some, state), self.sku, state).select(place)
+        return limits.held(table, self._by_kind(table, state), self.sku, state)
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)

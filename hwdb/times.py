@@ -46,7 +46,7 @@ class Times:
     compute_s, memory_s, special_s, launch_s: time that each wall alone would take
     padding_s, wave_s, alignment_s: seconds of time_s lost to tile padding, to the last wave, to misaligned operands
     wall, trust:   codes of Wall and Trust
-    distance:      distance to the nearest measurement, in units of the calibration's own spacing (0: measured itself);
+    distance:      octaves (doublings of a size) to the nearest measurement of the kernel that answers; 0: among them;
                    NaN where no measurement stands behind the row
     kernel:        index into `kernel_names` of the kernel expected, -1 where none is named
     tiles, waves:  output tiles and waves of that kernel, 0 where it has none

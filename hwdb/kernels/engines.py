@@ -58,12 +58,6 @@ class Kernels:
         """Whether the time of a product holds the cast of its activations, too."""
         return precision in self.products and self.products[precision].origin.quantises
 
-    def multiplies(self, precision: Precision) -> Precision:
-        """The format in which a step's products mostly run: w4a16 experts multiply in bf16."""
-        if precision in EXPERTS_ONLY and precision in self.experts:
-            return self.experts[precision].origin.multiplies
-        return precision
-
     def fused(self, precision: Precision, tokens: int) -> Kernel:
         """The fused layer of experts over so many tokens; NONE where none is known."""
         few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]

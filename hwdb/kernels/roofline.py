@@ -30,23 +30,22 @@ Mask = NDArray[np.bool_]
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     """Times of every row, of any kind; `model` is not used, the roofline has none.
 
-    A row whose precision the GPU lacks is refused: NaN times and a reason that names what the GPU has.
+    A row whose precision the GPU lacks is refused: NaN times and a reason that names what the GPU has. No kernel was fitted, so
+    the trust is `datasheet` whoever measured a ceiling.
     """
     rate, work, quantised = rates(sku, state), Work.of(table), quantisation(table, sku)
     walls, lost = _walls(work, rate, quantised)
-    trust = _trust(work, rate)
-    low, middle, high = _spread(work, quantised, trust)
+    low, middle, high = _spread(work, quantised, _of_ceilings(work, rate))
     refusal = np.where(work.units, rate.refusal[table.precision], -1)
-    least = _least(work, rate)
     base = np.maximum(walls[: Wall.LAUNCH].max(axis=0), walls[Wall.COMMUNICATION]) + walls[Wall.LAUNCH]
     base = np.where(refusal >= 0, np.nan, base)
-    time = np.maximum(base * middle, least)
+    time = base * middle
     wall = walls.argmax(axis=0)
     padding, wave, alignment = np.where(wall == Wall.COMPUTE, lost * middle, 0.0)
     return Times(
         time_s=time,
-        low_s=np.maximum(base * low, least),
-        high_s=np.maximum(base * high, time),
+        low_s=base * low,
+        high_s=base * high,
         compute_s=walls[Wall.COMPUTE],
         memory_s=walls[Wall.MEMORY],
         special_s=walls[Wall.SPECIAL_FUNCTION],
@@ -55,7 +54,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
         wave_s=wave,
         alignment_s=alignment,
         wall=np.where(work.collective, Wall.COMMUNICATION, wall),
-        trust=trust,
+        trust=np.full(len(table), int(Trust.DATASHEET)),
         distance=np.full(len(table), np.nan),
         kernel=np.full(len(table), -1),
         tiles=np.where(work.matrix, quantised.tiles, 0.0),
@@ -141,13 +140,8 @@ def _collective(table: OperatorTable, rows: Mask, rate: Rates) -> Floats:
     return walls
 
 
-def _least(work: Work, rate: Rates) -> Floats:
-    """Seconds that physics asks at least: dense peak and datasheet bandwidth, or the cache's where that is faster."""
-    bandwidth = np.where(work.memory, max(rate.cache, rate.hbm_peak), rate.hbm_peak)
-    return np.maximum(work.flops / rate.compute_peak[work.table.precision], work.bytes_moved / bandwidth)
-
-
-def _trust(work: Work, rate: Rates) -> Ints:
+def _of_ceilings(work: Work, rate: Rates) -> Ints:
+    """Trust in the ceilings that a row is held against."""
     units = np.minimum(rate.compute_trust[work.table.precision], rate.memory_trust)
     rest = np.where(work.collective, rate.collective_trust, rate.memory_trust)
     return np.where(work.units, units, rest)

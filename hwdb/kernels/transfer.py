@@ -1,12 +1,14 @@
 """Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
 
-time = sibling's fitted time x roofline here / roofline there. How far that goes wrong was measured where both sides are
-known (transfer.toml, made by scripts/research/measure_transfer.py); the interval is widened by it, the trust is `datasheet`.
+time = sibling's fitted time x roofline here / roofline there; so too a format that was not measured, from one that was. How far
+that goes wrong was measured where both sides are known (transfer.toml, made by scripts/research/measure_transfer.py); the
+interval is widened by it, the trust is `datasheet`.
 """
 
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -15,7 +17,9 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.kernels import clock, roofline
+from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
 from tilewise.hwdb.kinds import KINDS
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, merge
@@ -38,15 +42,46 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
     parts = [(rest, rough.select(rest))] if len(rest) else []
     if len(rows):
         some = table.select(rows)
-        scaled = _scaled(some, fitted.select(rows), sku, there.sku)
+        scaled = _scaled(some, _own(fitted.select(rows), rough.select(rows)), ratios(some, sku, there.sku), sku)
         if least < Trust.MEASURED:
             scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
         parts.append((rows, clock.settled(some, scaled, sku, state)))
     return merge(len(table), parts)
 
 
-def _scaled(table: OperatorTable, fitted: Times, sku: Sku, there: Sku) -> Times:
-    ratio = ratios(table, sku, there)
+def no_slower(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
+    """`times` of a GPU that has a slower sibling of the same dies, held to that one's.
+
+    Tables that name the die alone stand behind both, and two fits to them differ by chance. Rows that name software keep their
+    own: codes differ by model.
+    """
+    rows = np.flatnonzero(table.library == 0) if "slower_sibling" in sku.figures else np.zeros(0, np.int64)
+    if not len(rows):
+        return times
+    there = _there(str(sku.figures["slower_sibling"].value)).predict(table.select(rows), state)
+    bounds = {name: getattr(times, name).copy() for name in ("time_s", "low_s", "high_s")}
+    for name in ("time_s", "low_s"):
+        bounds[name][rows] = np.fmin(bounds[name][rows], getattr(there, name))
+    return replace(times, **bounds)
+
+
+def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], sku: Sku, state: State) -> Times:
+    """Times of products in a format that was not measured here, from `measured` ones in 16 bit by the ratio of both rooflines."""
+    narrow = ELEMENT_BYTES[table.precision]
+    twin = replace(
+        table, precision=np.full(len(table), int(Precision.BF16)), bytes_read=table.bytes_read * 2.0 / narrow
+    )
+    rough, wide = (roofline.predict(rows, {}, sku, state) for rows in (table, twin))
+    scaled = _scaled(table, measured(twin), rough.time_s / wide.time_s, sku)
+    return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
+
+
+def _own(fitted: Times, rough: Times) -> Times:
+    """`fitted` without what the sibling alone has: its kernels' names, and waves over its SMs."""
+    return replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
+
+
+def _scaled(table: OperatorTable, fitted: Times, ratio: Floats, sku: Sku) -> Times:
     unsure = np.exp(np.array([error(word, sku) for word in words(table)]))
     return replace(
         fitted,

@@ -253,18 +253,18 @@ def project_latent(
 
 
 def _index(e: Emitter, plan: Plan, indexer: Indexer, causal: bool, heads: Heads, style: Variant) -> None:
-    """Sparse-attention indexer: few small heads score every key, and the best are kept (G20: a line of its own)."""
+    """Sparse-attention indexer: few small heads score every key of their sequence, and the best are kept (G20)."""
     with e.scope(part="indexer"):
         for linear in indexer.projections:
             project(e, plan, (linear,), heads.tokens, save_input=False)
         for n in indexer.norms:
             norm(e, plan, n, heads.tokens, style)
         scored = pairs(heads.seq_q, heads.seq_kv, causal) * plan.batch
-        work = 2.0 * scored * indexer.heads * indexer.head_dim
+        work, whole = (2.0 * each * indexer.heads * indexer.head_dim for each in (scored, heads.tokens * heads.seq_kv))
         read = (heads.tokens * indexer.heads + plan.batch * heads.seq_kv) * indexer.head_dim * plan.width
         e.add(
-            "indexer_scores", e.forward, Kind.GEMM, m=heads.tokens * indexer.heads, n=heads.seq_kv, k=indexer.head_dim,
-            precision=plan.plain, flops=work if e.keep else 0, executed_flops=work, bytes_read=read,
+            "indexer_scores", e.forward, Kind.GEMM, m=heads.seq_q * indexer.heads, n=heads.seq_kv, k=indexer.head_dim,
+            groups=plan.batch, precision=plan.plain, flops=work if e.keep else 0, executed_flops=whole, bytes_read=read,
             bytes_written=4 * scored, output_bytes=4,
         )  # fmt: skip
         e.memory(

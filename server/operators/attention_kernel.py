@@ -152,11 +152,13 @@ class Moved:
         """
         queries = shape["batch"] * shape["heads"] * shape["seq_q"]
         keys = shape["batch"] * shape["kv_heads"] * kept
-        wide = shape["head_dim"] + shape["head_dim_v"]
+        dim, dim_v = shape["head_dim"], shape["head_dim_v"]
+        latent = (shape["kv_heads"] == 1) & (dim_v < dim)  # absorbed heads: the values are a part of the keys
+        wide = dim + choose(latent, 0, dim_v)
         return cls(
-            queries * shape["head_dim"] * width,
+            queries * dim * width,
             keys * wide * (stored or width),
-            queries * shape["head_dim_v"] * width,
+            queries * dim_v * width,
             4 * queries,
         )
 

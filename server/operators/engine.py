@@ -7,7 +7,7 @@ where one was published (plan.kernels), else what answers without an engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -60,8 +60,9 @@ def attend(
     local = sum(shard(linear, plan.tp)[1] if width is None else width for linear, width in widths)
     with e.scope(part="attention"):
         project(e, plan, (joined("qkv_proj", inputs),), tokens, outputs=[local])
-        _rotate(e, plan, att, heads, plan.kernels.rotates(*_cached(plan)))
-        kernel(e, plan, att, heads, bare=True, library=plan.kernels.attention.get(_cached(plan), NONE).code)
+        held = plan.width == 2 and plan.kernels.rotates(*_cached(plan))
+        _rotate(e, plan, att, heads, held)
+        kernel(e, plan, att, heads, bare=True, library=_library(plan, plan.kernels.attention))
         project(e, plan, att.projections[-1:], tokens)
 
 
@@ -71,7 +72,7 @@ def _attend_latent(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads
     down = tuple(linear for linear in inputs if linear.split == Split.NONE)
     if len(down) > 1:
         inputs = [joined("qkv_a_proj", down), *(linear for linear in inputs if linear not in down)]
-    library = plan.kernels.latent.get(_cached(plan), NONE).code
+    library = _library(plan, plan.kernels.latent)
     with e.scope(part="attention"):
         attention.project_latent(e, plan, att, latent, tuple(inputs), heads, style)
         if not library:
@@ -81,6 +82,11 @@ def _attend_latent(e: Emitter, plan: Plan, att: Attention, latent: Latent, heads
         else:
             kernel(e, plan, att, heads, bare=True, library=library)
         project(e, plan, (output,), heads.tokens)
+
+
+def _library(plan: Plan, known: Mapping[tuple[Phase, bool], Kernel]) -> int:
+    """Code of the engine's own kernel; 0 in models of 32 bit, for which none was published."""
+    return 0 if plan.width > 2 else known.get(_cached(plan), NONE).code
 
 
 def _cached(plan: Plan) -> tuple[Phase, bool]:
@@ -171,18 +177,12 @@ def _hit(plan: Plan, moe: Experts, tokens: Number) -> Number:
     return hit if isinstance(moe.count, np.ndarray) or isinstance(moe.top_k, np.ndarray) else float(hit[0])
 
 
-def notes(arch: Architecture, workload: Workload, known: Kernels, beyond: Sequence[tuple[str, ...]]) -> list[Notes]:
-    """What each candidate's step rests on under an engine, and which operators are not its own kernels.
-
-    beyond: of each candidate, those of unpublished sizes
-    """
-    if not workload.program.engine:
-        return [{} for _ in beyond]
-    found = {names: dict.fromkeys(_notes(arch, workload, known, names)) for names in set(beyond)}
-    return [found[names] for names in beyond]
+def notes(arch: Architecture, workload: Workload, known: Kernels) -> Notes:
+    """What a step rests on under an engine, and which operators are not its own kernels."""
+    return dict.fromkeys(_notes(arch, workload, known)) if workload.program.engine else {}
 
 
-def _notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple[str, ...]) -> list[str]:
+def _notes(arch: Architecture, workload: Workload, known: Kernels) -> list[str]:
     lacking = list(_lacking(arch, workload, known))
     lines = [f"stack {workload.stack}: the whole step is one CUDA graph; scheduling and sampling are left out"]
     if known.calibration:
@@ -190,10 +190,6 @@ def _notes(arch: Architecture, workload: Workload, known: Kernels, beyond: tuple
     if lacking:
         lines.append(
             f"no kernel of {known.title} was published here for {', '.join(lacking)}: those are answered as without an engine"
-        )
-    if beyond:
-        lines.append(
-            f"{', '.join(beyond)}: beyond the sizes that were published of {known.title}, answered as without an engine"
         )
     if any(_mixtures(arch)):
         skew = workload.expert_skew
@@ -213,8 +209,8 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
     if plan.plain != plan.linear and plan.plain not in known.products:
         yield f"{_name(plan.plain)} products (router, lm_head)"
     for kind in sorted({_kind(mixer) for mixer in mixers}):
-        if _cached(plan) not in known.of(kind):
-            yield f"{kind} with {'fp8' if plan.stored == 1 else '16-bit'} cache" if kind == "attention" else kind
+        if not _library(plan, known.of(kind)):
+            yield f"{kind} with {8 * plan.stored}-bit cache" if kind == "attention" else kind
     if plan.tp > 1 and plan.tp not in known.reduces:
         yield f"all-reduce of {plan.tp} GPUs"
     if any(workload.format not in known.experts or not moe.gated for moe in _mixtures(arch)):

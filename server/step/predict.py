@@ -7,7 +7,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -16,9 +16,10 @@ from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.kinds import multiplies
+from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Peak
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
-from tilewise.hwdb.times import State, Times
+from tilewise.hwdb.table import Floats, OperatorTable
+from tilewise.hwdb.times import Times
 from tilewise.server import stacks
 from tilewise.server.architecture.counting import ParameterCount, count
 from tilewise.server.architecture.model import Architecture
@@ -28,6 +29,7 @@ from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.strides import stride_notes
+from tilewise.server.step import distance
 from tilewise.server.step.host import host_notes
 from tilewise.server.step.memory import MemoryReport, memory, room_bytes
 from tilewise.server.step.padding import padded
@@ -40,17 +42,13 @@ from tilewise.server.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shapes:
-    """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it.
-
-    beyond: the operators whose named kernel was published for no shape as large or small, by shape
-    """
+    """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it."""
 
     architecture: Architecture
     kernels: Kernels
     steps: Steps
     parameters: ParameterCount
     memory: MemoryReport
-    beyond: list[tuple[str, ...]]
 
     def briefs(self, count: int = 1) -> Iterator[Brief]:
         """The answer about each of `count` candidates."""
@@ -67,10 +65,11 @@ class Shapes:
 
     def _notes(self, count: int) -> Iterator[tuple[str, ...]]:
         arch, work, sku = self.architecture, self.steps.workload, self.steps.gpu.sku
-        beyond = self.beyond * (count // len(self.beyond))
+        far = distance.notes(self.steps.table, self.steps.times)
         found = (
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
-            stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond), host_notes(self.steps, count),
+            stride_notes(arch, work, sku, count), [engine.notes(arch, work, self.kernels)] * count,
+            host_notes(self.steps, count), far * (count // len(far)),
         )  # fmt: skip
         said = (*arch.notes, *stacks.note(work.program))
         return ((*said, *chain(*each)) for each in zip(*found, strict=True))
@@ -101,17 +100,15 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     """
     kernels = gpu.kernels(workload.stack if workload.program.engine else "none")
     emitted = walk(arch, workload, kernels)
-    asked = emitted.table()
-    check_alike(asked)
+    table = emitted.table()
+    check_alike(table)
     if workload.mode != "eager" and not workload.program.engine:
-        asked = padded(gpu, asked, without=("lm_head",) if workload.program.compiles == "blocks" else ())
-    table, times, beyond = answered(gpu, asked, workload.clock)
-    peak, parameters = gpu.peak(kernels.multiplies(workload.format)), count(arch)
+        table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
+    times = gpu.predict(table, workload.clock)
+    peak, parameters = peak_of(gpu, workload, table), count(arch)
     steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))
     resident = memory(arch, workload, emitted)
-    return Shapes(
-        architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident, beyond=beyond
-    )
+    return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
@@ -120,7 +117,7 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
     times = gpu.predict(table, workload.clock)
-    steps = steps_of(gpu, workload, gpu.peak(workload.format), table, times, None)
+    steps = steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None)
     (step,) = steps.rows()
     return TableReport(
         gpu=gpu.sku.name,
@@ -141,8 +138,18 @@ def steps_of(
     steps = Steps(
         gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm
     )
-    _check_utilisation(steps.mfu, peak)
+    _check_utilisation(np.maximum(steps.mfu, steps.hfu), peak)
     return steps
+
+
+def peak_of(gpu: Gpu, workload: Workload, table: OperatorTable) -> Peak:
+    """The peak that a step's MFU is over: the highest of the formats in which its products run, of equal ones that asked for.
+
+    Experts of 4 bit may multiply in 16, and beside int8 some GPUs are faster in 16 bit, as the head runs.
+    """
+    used = set(table.precision[multiplies(table)].tolist()) or {int(workload.format)}
+    peaks = {code: gpu.peak(Precision(code)) for code in used}
+    return max(peaks.values(), key=lambda peak: (peak.flops_per_s, peak.key == FORMATS[workload.format].peak))
 
 
 def check_alike(table: OperatorTable) -> None:
@@ -160,29 +167,8 @@ def calibration_of(gpu: Gpu) -> str:
     return "" if gpu.calibration is None else gpu.calibration.id
 
 
-def answered(gpu: Gpu, table: OperatorTable, state: State) -> tuple[OperatorTable, Times, list[tuple[str, ...]]]:
-    """The times of a table, and by shape the operators whose named kernel was published for no shape as large or small.
-
-    Those lose the name and are answered as without an engine; an engine's layer of experts has no such twin and stays refused.
-    """
-    times = gpu.predict(table, state)
-    lost = times.refused & (table.library > 0) & np.isin(table.kind, TWINS)
-    if not lost.any():
-        return table, times, [()] * table.shapes
-    names: list[set[str]] = [set() for _ in range(table.shapes)]
-    for shape, code in zip(table.shape[lost].tolist(), table.label[lost].tolist(), strict=True):
-        names[shape].add(table.labels[code].name)
-    table = replace(table, library=np.where(lost, 0, table.library))
-    return table, gpu.predict(table, state), [tuple(sorted(each)) for each in names]
-
-
-TWINS = (Kind.GEMM, Kind.ATTENTION)
-
-
-def _check_utilisation(mfu: Floats, peak: Peak) -> None:
-    worst = float(np.nanmax(mfu)) if np.any(~np.isnan(mfu)) else 0.0
+def _check_utilisation(used: Floats, peak: Peak) -> None:
+    worst = float(np.nanmax(used)) if np.any(~np.isnan(used)) else 0.0
     if worst > 1:
-        message = (
-            f"MFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
-        )
+        message = f"MFU or HFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -44,7 +44,8 @@ class Step:
     time:            max of the GPU's work (gaps included) and of the CPU's issue; None where `refusal` says why
     busy:            sum of kernel times; gap_s: idle time between them; issue_s: CPU time to launch them
     tokens:          tokens completed by the GPUs that share the model
-    mfu, hfu:        model and executed FLOPs over time and `peak`; mbu: bytes over time and datasheet bandwidth
+    mfu, hfu:        model and executed FLOPs over time and `peak`; mbu: bytes over time and datasheet bandwidth; what
+                     a kernel moved faster than that came from L2 and is left out
     flops:           FLOPs of one GPU by convention (FLOPS_CONVENTIONS); mfu is over "causal"
     launches:        kernels, memsets and copies the step launches
     wall, walls:     the largest wall, and seconds by wall (index: Wall), adding up to the step's time

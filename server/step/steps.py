@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kernels import limits
 from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Peak
@@ -138,7 +139,8 @@ class Steps:
 
     @property
     def mbu(self) -> Floats:
-        return self.memory_bytes / (self.time_s * self.gpu.sku.hbm_bytes_per_s)
+        moved = by_shape(self.table, limits.from_memory(self.table, self.times, self.gpu.sku))
+        return moved / (self.time_s * self.gpu.sku.hbm_bytes_per_s)
 
     @cached_property
     def walls(self) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.kernels import limits
 from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Floats, Ints
@@ -49,22 +50,23 @@ def layers(steps: Steps) -> tuple[Layer, ...]:
     names, group = parts_of(steps.table)
     sums = Groups(steps, group, len(names))
     busy, peak, bandwidth = np.nansum(sums.time), steps.peak, steps.gpu.sku.hbm_bytes_per_s
+    from_memory = sums.sum(limits.from_memory(steps.table, steps.times, steps.gpu.sku))
     idle = float(steps.idle_s[0]) * sums.launches / max(float(sums.launches.sum()), 1.0)
     lost = summed(steps.lost, idle, group, len(names))
     sums.walls[:, Wall.LAUNCH] += idle
     rows = zip(
         names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
-        lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), sums.launches.tolist(), sums.trust.tolist(),
-        sums.distance.tolist(), strict=True,
+        lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), from_memory.tolist(), sums.launches.tolist(),
+        sums.trust.tolist(), sums.distance.tolist(), strict=True,
     )  # fmt: skip
     return tuple(
         Layer(
             name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall], walls=tuple(walls),
             losses=tuple(causes), mfu=flops / (time * peak.flops_per_s) if flops and time else None,
-            mbu=moved / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
+            mbu=streamed / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
             trust=_TRUSTS[trust], distance=distance,
         )
-        for name, time, low, high, wall, walls, causes, flops, moved, launches, trust, distance in rows
+        for name, time, low, high, wall, walls, causes, flops, moved, streamed, launches, trust, distance in rows
     )  # fmt: skip
 
 

@@ -87,7 +87,7 @@ def launches(table: OperatorTable, gpu: Gpu) -> Floats:
     The tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for gradients, 384 wide for a few
     rows; a predicted kernel would be right less often. Operands off 16 bytes get other kernels, without a counter.
     """
-    if gpu.sku.vendor.lower() != "nvidia":
+    if gpu.sku.generation != "hopper":  # whose counters and tiles these are; of other generations none were seen
         return table.kernels
     gemm = table.kind == Kind.GEMM
     aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -73,13 +74,15 @@ def _refuse(sheet: Sheet, found: list[str], columns: dict[str, Any], phase: Word
 
 
 def _alike(sheet: Sheet, phase: Words, backend: Words, rows: Ints) -> Iterator[tuple[tuple[Any, ...], Ints]]:
-    """Rows that differ in sizes alone, by (phase, backend, batch, causal, precision)."""
+    """Rows that differ in sizes alone, by (phase, backend, precision, format of the cache, batch, causal)."""
     known = np.where(np.isin(backend, BACKENDS), backend, "auto")
     causal, batch = sheet.number("causal", 1) > 0, sheet.number("batch")
     precision = sheet.words("dtype", "precision", "bf16")
+    stored = sheet.words("kv_dtype", "precision", "bf16")
     groups: dict[tuple[Any, ...], list[int]] = {}
     for row in rows.tolist():
-        key = (str(phase[row]), str(known[row]), int(batch[row]), bool(causal[row]), str(precision[row]))
+        words = str(phase[row]), str(known[row]), str(precision[row]), str(stored[row])
+        key = (*words, int(batch[row]), bool(causal[row]))
         groups.setdefault(key, []).append(row)
     for key, some in groups.items():
         yield key, np.array(some, np.int64)
@@ -87,7 +90,7 @@ def _alike(sheet: Sheet, phase: Words, backend: Words, rows: Ints) -> Iterator[t
 
 def _part(key: tuple[Any, ...], rows: Ints, columns: dict[str, Any]) -> list[Part]:
     """The kernels of these rows, as the operator builder emits them; of a training step the backward's alone."""
-    phase, backend, batch, causal, precision = key
+    phase, backend, precision, stored, batch, causal = key
     run, code = PHASES[phase]
     size: dict[str, Any] = {name: sizes(values[rows].astype(np.int64)) for name, values in columns.items()}
 
@@ -95,6 +98,7 @@ def _part(key: tuple[Any, ...], rows: Ints, columns: dict[str, Any]) -> list[Par
         options: dict[str, Any] = {"context": 1} if run == "decode" else {"sequence": 1}
         options |= {"attention_backend": backend, "precision": precision, "mode": "compiled", "stack": "transformers"}
         plan = Plan.of(Workload(phase=run, batch=batch, **options))
+        plan = replace(plan, stored=1 if stored == "fp8" else plan.stored)
         attention = Attention(
             heads=size["heads"], kv_heads=size["kv_heads"], head_dim=size["head_dim"], head_dim_v=size["head_dim_v"],
             projections=(), causal=causal, window=size["window"],

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewise.calibration.seal import seal
 from tilewise.hwdb.admission import check, publishable
 from tilewise.hwdb.calibration import Calibration, identify
 from tilewise.hwdb.database import Database
@@ -50,6 +51,24 @@ def test_a_file_changed_after_sealing_is_found(make: Make) -> None:
 
 def test_a_non_production_calibration_is_never_published(make: Make) -> None:
     assert codes(make("a", production=False)) == {"NOT_PRODUCTION"}
+
+
+@pytest.mark.parametrize(("spread", "found"), [(0.4, set()), (7.2, {"TOO_NOISY"})])
+def test_collectives_that_repeat_badly_are_refused(make: Make, tmp_path: Path, spread: float, found: set[str]) -> None:
+    kept = make("a")
+    run = tmp_path / "more"
+    run.mkdir()
+    about = json.loads((tmp_path / "a" / "points" / "run.json").read_text())
+    (run / "run.json").write_text(
+        json.dumps({**about, "ranks": 2, "keys": {"collectives": ["op", "ranks", "nodes", "bytes"]}})
+    )
+    (run / "names.csv").write_text("family,key,kernel\n")
+    (run / "failures.csv").write_text("family,key,reason\n")
+    head = "op,ranks,nodes,bytes,state,time_us,spread,clock_mhz,windows,discarded,kernel"
+    (run / "collectives.csv").write_text(f"{head}\nall_reduce,2,1,1024,burst,20.5,{spread},1980,,,\n")
+    both = seal([tmp_path / "a" / "points", run], tmp_path / "both")
+    assert both.families() == ("collectives", "gemm") != kept.families()
+    assert codes(both) == found
 
 
 def test_a_gemm_above_the_peak_is_found_with_its_row(make: Make) -> None:

@@ -153,8 +153,8 @@ def test_a_change_is_told_alike_by_recommend_predict_check_diff_and_rank(case: s
             assert rate(told.changed) / rate((model, fields)) == pytest.approx(told.bounds[1], rel=1e-5)
 
 
-def test_the_cases_hold_some_thirty_changes() -> None:
-    assert len([told for case in CASES for told in advised(case)]) >= 28
+def test_the_cases_hold_some_two_dozen_changes() -> None:
+    assert len([told for case in CASES for told in advised(case)]) >= 24
 
 
 def rate(asked: tuple[dict[str, object], dict[str, object]]) -> float:

@@ -7,6 +7,7 @@ torch would take; a shape that its backend refuses has no time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from tilewise.hwdb.kernels.attention.choice import (
     grid,
 )
 from tilewise.hwdb.kernels.attention.physics import Walls, Work
-from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
@@ -45,8 +46,9 @@ from tilewise.hwdb.times import State, Times, Trust, Wall, merge
 MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
 CHUNK = 8192  # rows at a time: the working set stays in the cache
-WAVES_MAX, TILES_MAX = 16.0, 64.0  # beyond as many waves, or tiles of a block, time is linear
+WAVES_MAX = 16.0  # beyond as many waves time is linear
 NARROWEST = 64  # head widths below were not measured
+MEASURED_FORMATS = (Precision.BF16, Precision.FP16)  # timed in bf16, which fp16 matches
 LIMIT = 0.3  # the residual's largest factor, log
 PLAN = mlp.Training(hidden=(32,), epochs=150, batch=64, rate=4e-3, decay=10.0)
 
@@ -110,14 +112,18 @@ def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN, differ: Floa
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     """Burst times of attention rows; hwdb.kernels.power turns them into sustained ones.
 
-    MLA's absorbed decode runs on none of the measured kernels: the roofline answers.
+    Formats of other than 16 bit and heads wider than both backends take (MLA's absorbed ones) run on none of the measured
+    kernels: the roofline answers, and but for a decode, which is bound by its cache, nothing bounds it above but physics.
     """
-    latent = (table.phase == Phase.DECODE) & (table.variant == 0) & (table.head_dim > facts()["flash"]["widest"])
-    if not latent.any():
+    wide = (table.variant == 0) & (np.maximum(table.head_dim, table.head_dim_v) > facts()["flash"]["widest"])
+    strange = wide | ~np.isin(table.precision, MEASURED_FORMATS)
+    if not strange.any():
         return _chunks(table, model, sku)
-    rest, other = np.flatnonzero(~latent), np.flatnonzero(latent)
+    rest, other = np.flatnonzero(~strange), np.flatnonzero(strange)
     parts = [(rest, _chunks(table.select(rest), model, sku))] if len(rest) else []
-    return merge(len(table), [*parts, (other, roofline.predict(table.select(other), {}, sku, state))])
+    rough = roofline.predict(table.select(other), {}, sku, state)
+    endless = (wide & (table.phase != Phase.DECODE))[other]
+    return merge(len(table), [*parts, (other, replace(rough, high_s=np.where(endless, np.inf, rough.high_s)))])
 
 
 def _chunks(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
@@ -134,8 +140,8 @@ def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times
     spent = _walls(table, cut, work, model, sku)
     answer = RESIDUAL(model).predict(_rows(table, cut, work, spent, sku))
     distance = answer.distance + np.maximum(np.log2(NARROWEST / np.maximum(table.head_dim, 1)), 0)
-    refusal, refusals = _refuse(table, backends, distance)
-    return _times(cut, spent, answer, distance, refusal, refusals, sku.sm_count)
+    answer = extrapolation.widened(replace(answer, distance=distance), "attention")
+    return _times(cut, spent, answer, *_refuse(table, backends), sku.sm_count)
 
 
 RESIDUAL = Opened(regression.Regression.from_arrays)
@@ -155,14 +161,11 @@ def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any]
 
 
 def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> regression.Rows:
-    """Rows for the residual: place in waves and tiles of a block; group and family phase x backend."""
-    flash = IS_FLASH[cut.kernel]
-    filled = np.log2(np.minimum(cut.blocks / sku.sm_count, WAVES_MAX))
-    along = np.log2(np.minimum(cut.longest * cut.splits, TILES_MAX))
-    group = table.phase * 2 + flash
-    return regression.Rows(
-        spent.time_s, _features(table, cut, work, spent, sku), np.stack([filled, along], 1), group, group
-    )
+    """Rows for the residual: place log2 of heads, queries and keys; group the kernel, family phase x backend."""
+    sizes = (table.batch * table.heads, table.seq_q, table.seq_kv)
+    place = np.stack([np.log2(np.maximum(size, 1)) for size in sizes], 1)
+    family = table.phase * 2 + IS_FLASH[cut.kernel]
+    return regression.Rows(spent.time_s, _features(table, cut, work, spent, sku), place, cut.kernel, family)
 
 
 IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
@@ -183,18 +186,14 @@ def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sk
     return np.stack(columns, 1, dtype=np.float32, casting="unsafe")
 
 
-def _refuse(table: OperatorTable, backends: Ints, distance: Floats) -> tuple[Ints, tuple[str, ...]]:
+def _refuse(table: OperatorTable, backends: Ints) -> tuple[Ints, tuple[str, ...]]:
     """Index of each row's refusal into the texts, -1 where there is none."""
     texts: dict[str, int] = {}
     refusal = np.full(len(table), -1, np.int64)
     flash = backends == FLASH
     takes = np.where(flash, _takes(table, "flash"), (backends == CUDNN) & _takes(table, "cudnn"))
-    measured = (table.precision == Precision.BF16) | (table.precision == Precision.FP16)
-    near = distance <= regression.OCTAVES_MAX
-    for row in np.flatnonzero(~(takes & measured & near)):
-        text = _why(
-            table, int(row), VARIANTS[backends[row]], bool(measured[row]), bool(takes[row]), float(distance[row])
-        )
+    for row in np.flatnonzero(~takes):
+        text = _why(int(table.head_dim[row]), int(table.head_dim_v[row]), VARIANTS[backends[row]])
         refusal[row] = texts.setdefault(text, len(texts))
     return refusal, tuple(texts)
 
@@ -210,22 +209,9 @@ def _takes(table: OperatorTable, name: str) -> NDArray[np.bool_]:
     return takes
 
 
-def _why(table: OperatorTable, row: int, name: str, measured: bool, takes: bool, distance: float) -> str:
+def _why(dim: int, dim_v: int, name: str) -> str:
     if name not in ("flash", "cudnn"):
         return f"NOT_MEASURED: {name} attention was not measured; cudnn and flash were"
-    if not measured:
-        found = Precision(int(table.precision[row])).name.lower()
-        return f"NOT_MEASURED: attention was measured in bf16, which fp16 matches; not in {found}"
-    if not takes:
-        return _not_taken(int(table.head_dim[row]), int(table.head_dim_v[row]), name)
-    return (
-        f"OUT_OF_RANGE: attention of batch {table.batch[row]}, {table.heads[row]} heads of {table.head_dim[row]}, "
-        f"{table.seq_q[row]} x {table.seq_kv[row]} lies {distance:.1f} octaves from the nearest measurement; "
-        f"at most {regression.OCTAVES_MAX} are answered"
-    )
-
-
-def _not_taken(dim: int, dim_v: int, name: str) -> str:
     rule = facts()[name]
     if dim != dim_v and rule["same_value_width"] and max(dim, dim_v) <= rule["widest"]:
         return f"OUT_OF_RANGE: {name} attention needs head_dim_v equal to head_dim; {dim} and {dim_v} run on cudnn"
@@ -246,7 +232,6 @@ def _times(
     cut: Grid,
     spent: Walls,
     answer: regression.Answer,
-    distance: Floats,
     refusal: Ints,
     refusals: tuple[str, ...],
     sms: int,
@@ -254,14 +239,12 @@ def _times(
     """The residual scales every part alike, so that the parts add up to the time."""
     scale = answer.time_s / spent.time_s
     parts = np.stack([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
-    narrow = 1 + distance - answer.distance  # heads narrower than any measured: the interval grows likewise
-    factor = (answer.high_s / answer.time_s) ** narrow
     gone = refusal >= 0
-    nothing = np.zeros(len(distance))
+    nothing = np.zeros(len(gone))
     return Times(
         time_s=np.where(gone, np.nan, answer.time_s),
-        low_s=np.where(gone, np.nan, answer.time_s / factor),
-        high_s=np.where(gone, np.nan, answer.time_s * factor),
+        low_s=np.where(gone, np.nan, answer.low_s),
+        high_s=np.where(gone, np.nan, answer.high_s),
         compute_s=spent.compute_s * scale,
         memory_s=spent.memory_s * scale,
         special_s=spent.special_s * scale,
@@ -270,8 +253,8 @@ def _times(
         wave_s=spent.wave_s * scale,
         alignment_s=nothing,
         wall=WALLS[parts.argmax(0)],
-        trust=np.full(len(distance), int(Trust.MEASURED)),
-        distance=distance,
+        trust=extrapolation.trust(answer.distance, "attention", Trust.MEASURED),
+        distance=answer.distance,
         kernel=cut.kernel,
         tiles=cut.blocks,
         waves=np.ceil(cut.blocks / sms),

@@ -76,7 +76,7 @@ def _known(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Stat
     alone = table.ranks <= 1
     hops = rates(sku, state).hop_s * (ranks - there)
     time = np.where(alone, 0.0, np.maximum(np.exp(log_s) + hops, 0.5 * np.exp(log_s)))
-    margin = model["margin"][operation, nearest] + RANKS_WIDEN * np.abs(np.log2(ranks / there))
+    margin = np.where(alone, 0.0, model["margin"][operation, nearest] + RANKS_WIDEN * np.abs(np.log2(ranks / there)))
     none = np.zeros(len(table))
     return Times(
         time_s=time, low_s=time * np.exp(-margin), high_s=time * np.exp(margin), compute_s=none, memory_s=none,

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
-from tilewise.hwdb.kernels import machines
-from tilewise.hwdb.kernels.learning import mlp, regression
+from tilewise.hwdb.kernels import machines, transfer
+from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.kernels.learning.opened import Opened
-from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
-from tilewise.hwdb.times import State, Times, Trust, Wall
+from tilewise.hwdb.times import State, Times, Trust, Wall, merge
 
 MEASURED = ("grouped_gemm",)
 LAYOUTS = {"fwd": Layout.FORWARD, "dgrad": Layout.INPUT_GRADIENT, "wgrad": Layout.WEIGHT_GRADIENT}
@@ -29,7 +30,6 @@ TILE_ROWS, TILE_COLS = 128, 256  # of the CUTLASS kernel that torch._grouped_mm 
 # datasheet's rates, exponent with which the walls join
 START = np.array([8e-6, 3e-7, 0.8, 0.9, 2.0])
 PLAN = mlp.Training(hidden=(48, 48), epochs=500, batch=32, rate=3e-3, decay=1e-1)
-CELL = 2.0  # octaves of rows a group, columns, depth: what a few hundred points fill
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +97,7 @@ def _rows(table: OperatorTable, w: Work, constants: Floats, sku: Sku) -> regress
     columns += [(table.layout == layout) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
     gradient = table.layout == Layout.WEIGHT_GRADIENT
     cols, depth = np.maximum(table.n, 1), np.maximum(np.where(gradient, table.m, table.k), 1)
-    place = (
-        np.stack([np.clip(log(w.per_group), 0, 12), np.clip(log(cols), 8, 15), np.clip(log(depth), 8, 14)], 1) / CELL
-    )
+    place = np.stack([log(w.per_group), log(cols), log(depth)], 1)
     return regression.Rows(base, np.stack(columns, 1).astype(np.float32), place, table.layout, table.layout)
 
 
@@ -147,20 +145,25 @@ OPEN = Opened(lambda model: GroupedModel(model["constants"], regression.Regressi
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    """Times of grouped GEMMs; those of another format than the measured 16 bits are answered as if they were 16 bits."""
+    """Times of grouped GEMMs; those of another format than the measured 16 bits are carried over from it."""
+    measured = np.isin(table.precision, MEASURED_FORMATS)
+    if measured.all():
+        return _measured(table, model, sku)
+    rows, other = np.flatnonzero(measured), np.flatnonzero(~measured)
+    parts = [(rows, _measured(table.select(rows), model, sku))] if len(rows) else []
+    ask = partial(_measured, model=model, sku=sku)
+    return merge(len(table), [*parts, (other, transfer.in_format(table.select(other), ask, sku, state))])
+
+
+def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
     w = work(table, sku)
     m = OPEN(model)
-    answer = m.residual.predict(_rows(table, w, m.constants, sku))
-    far = np.nan_to_num(answer.distance, nan=np.inf) > regression.OCTAVES_MAX
-    refusal = np.where(far, 0, -1)
-    octaves = CELL * np.nanmax(answer.distance, initial=0.0)
-    measured = FORMAT_BYTES[table.precision] == 2
+    answer = extrapolation.widened(m.residual.predict(_rows(table, w, m.constants, sku)), "grouped_gemm")
     none, lost = np.zeros(len(table)), w.compute_s * (1 - 1 / w.padding)
-    blank = np.where(far, np.nan, 0.0)
     return Times(
-        time_s=answer.time_s + blank,
-        low_s=answer.low_s + blank,
-        high_s=answer.high_s + blank,
+        time_s=answer.time_s,
+        low_s=answer.low_s,
+        high_s=answer.high_s,
         compute_s=w.compute_s,
         memory_s=w.memory_s,
         special_s=none,
@@ -169,17 +172,16 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
         wave_s=none,
         alignment_s=none,
         wall=np.where(w.compute_s > w.memory_s, Wall.COMPUTE, Wall.MEMORY),
-        trust=np.where(measured, Trust.MEASURED, Trust.DATASHEET),
+        trust=extrapolation.trust(answer.distance, "grouped_gemm", Trust.MEASURED),
         distance=answer.distance,
         kernel=np.full(len(table), -1),
         tiles=w.tiles,
         waves=w.waves,
-        refusal=refusal,
-        refusals=(f"OUT_OF_RANGE: {octaves:.1f} octaves from every measurement",) if far.any() else (),
+        refusal=np.full(len(table), -1),
     )
 
 
-FORMAT_BYTES = np.array([FORMATS[precision].bytes for precision in Precision])
+MEASURED_FORMATS = (Precision.BF16, Precision.FP16)  # timed in bf16, which fp16 matches
 
 
 def table(measurements: Mapping[str, Measurements]) -> OperatorTable:

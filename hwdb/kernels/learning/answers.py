@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.learning import regression
+from tilewise.hwdb.kernels.learning import extrapolation, regression
 from tilewise.hwdb.kernels.learning.residual import OPEN, Work
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
-from tilewise.hwdb.times import Times, Wall, merge
+from tilewise.hwdb.times import Times, Trust, Wall, merge
 
 
 def times(
@@ -24,26 +24,24 @@ def times(
     own = np.log(answer.high_s / answer.time_s) + widened
     widened = np.hypot(own, float(model.get("unsure", 0.0))) - own + widened
     names = OPEN(model).software.names
-    octaves = np.nan_to_num(answer.distance, nan=np.inf)
-    far = octaves > regression.OCTAVES_MAX
-    blank = np.where(far, np.nan, 1.0)
+    strange = np.isnan(answer.distance)
+    blank = np.where(strange, np.nan, 1.0)
+    near = extrapolation.trust(answer.distance, str(model["law"]), max(Trust))
     total = np.maximum(work.compute_s, work.memory_s)
     scale = np.maximum(answer.time_s - floor_s, 0.1 * answer.time_s) / total
-    none = np.zeros(len(far))
+    none = np.zeros(len(strange))
     walls = np.stack([work.compute_s * scale, work.memory_s * scale, none, np.minimum(floor_s, answer.time_s)])
     return Times(
         time_s=answer.time_s * blank, low_s=answer.low_s * np.exp(-widened) * blank,
         high_s=answer.high_s * np.exp(widened) * blank, compute_s=walls[Wall.COMPUTE], memory_s=walls[Wall.MEMORY],
         special_s=none, launch_s=walls[Wall.LAUNCH], padding_s=none, wave_s=none, alignment_s=none,
-        wall=walls.argmax(0), trust=np.broadcast_to(trust, far.shape).astype(np.int64), distance=answer.distance,
-        kernel=software, tiles=work.tiles, waves=work.waves, refusal=np.where(far, 0, -1), kernel_names=names,
-        refusals=(REFUSAL,) if far.any() else (),
+        wall=walls.argmax(0), trust=np.minimum(trust, near).astype(np.int64), distance=answer.distance,
+        kernel=software, tiles=work.tiles, waves=work.waves, refusal=np.where(strange, 0, -1), kernel_names=names,
+        refusals=(REFUSAL,) if strange.any() else (),
     )  # fmt: skip
 
 
-REFUSAL = (
-    f"OUT_OF_RANGE: more than {regression.OCTAVES_MAX} octaves from every shape that was published for this software"
-)
+REFUSAL = "NOT_MEASURED: no shape was published for this software"
 
 
 def or_else(table: OperatorTable, times: Times, other: Callable[[OperatorTable], Times]) -> Times:

@@ -4,7 +4,8 @@ A family says what physics gives (`base_s`), what else may matter (`features`), 
 log2 sizes) and which group it belongs to (`group`: operator, precision, alignment class). The fitted time is
 base_s x exp(residual); the residual is the mean of a few small nets. The interval is conformal: the 90 % quantile of the
 cross-fitted errors of the row's region (family and time band), each over the error that is usual for rows like it, where
-a net has learned that. The distance is in octaves to the nearest measured cell of the row's group.
+a net has learned that. The distance is in octaves to the nearest measured cell of the row's group; what it adds to the
+interval is another matter (extrapolation.py).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ NOISE = 0.01  # of the time: what two machines of one SKU differ by, so no row i
 # Calibrations replay graphs on a stream of their own. Replayed on the default stream, as torch does where the user set no
 # stream, a graph node takes this much longer: both protocols on one H100, 2026-11-28, median of 39 kernels under 25 us.
 NODE_GAP_S = 2.5e-7
-OCTAVES_MAX = 2.5  # farther from every measurement than this is out of range
+ROWS = 4096  # far rows at a time whose distance is counted cell by cell
 
 
 def replayed_s(measurements: Mapping[str, Mapping[str, NDArray[Any]]]) -> Floats:
@@ -62,7 +63,8 @@ class Rows:
     family: Ints
 
     def __getitem__(self, rows: NDArray[Any]) -> Rows:
-        return Rows(self.base_s[rows], self.features[rows], self.place[rows], self.group[rows], self.family[rows])
+        names = ("base_s", "features", "place", "group", "family")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,21 +106,22 @@ class Regression:
         """share: how much of the residual a row takes."""
         residual, usual = self.outputs(rows.features)
         time_s = rows.base_s * np.exp(share * residual)
-        distance = self.distance(rows)
         region = np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)
-        # away from the measurements the margin grows by itself once per octave
-        margin = self.margins[region] * usual * (1 + np.nan_to_num(distance))
-        factor = np.exp(margin)
-        return Answer(time_s, time_s / factor, time_s * factor, distance)
+        factor = np.exp(np.minimum(self.margins[region] * usual, self.limit))  # no more than a residual may explain
+        return Answer(time_s, time_s / factor, time_s * factor, self.distance(rows))
 
     def distance(self, rows: Rows) -> Floats:
-        cell = np.round(rows.place - self.origin).astype(np.int64)
+        """Octaves beyond the cells that neighbour a measured one, which are as good; NaN for a group never measured."""
+        at = rows.place - self.origin
+        cell = np.round(at).astype(np.int64)
         inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
-        beyond = np.abs(rows.place - self.origin - inside).max(1) - 0.5
         known = (rows.group >= 0) & (rows.group < len(self.grid))
-        found = self.grid[np.where(known, rows.group, 0), *inside.T]
-        octaves = np.maximum(found - 1.0, 0) + np.maximum(beyond, 0)  # the neighbouring cell is as good as measured
-        return np.where(known & np.isfinite(found), octaves, np.nan)
+        found = np.where(known, self.grid[np.where(known, rows.group, 0), *inside.T], np.nan).astype(float)
+        for group in np.unique(rows.group[far := known & (np.isinf(found) | (cell != inside).any(1))]):
+            mine = np.flatnonzero(far & (rows.group == group))
+            found[mine] = _cells_between(at[mine], np.argwhere(self.grid[group] == 0))
+        octaves: Floats = np.maximum(found - 1.0, 0)
+        return octaves
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {
@@ -171,7 +174,7 @@ def fit(
     of_each = np.concatenate([np.abs(target - guess + machines), np.abs(target - guess - machines)]) / np.tile(usual, 2)
     band = np.searchsorted(BAND_EDGES_S, predicted_s)
     margins = _margins(of_each, np.tile(rows.family, 2), np.tile(band, 2), shape)
-    grid, origin = _grid(rows)
+    grid, origin = grid_of(rows)
     learned = None if local is None else _learn_usual(rows.features, error, local)
     return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit, learned)
 
@@ -234,18 +237,32 @@ def _quantile(error: Floats) -> float:
     return float(np.sort(error)[min(rank, len(error)) - 1])
 
 
-def _grid(rows: Rows) -> tuple[NDArray[np.float32], Floats]:
-    """Chebyshev distance in octaves of every cell to the nearest measured one, by group."""
+def grid_of(rows: Rows) -> tuple[NDArray[np.float32], Floats]:
+    """Chebyshev distance in octaves of every cell to the nearest measured one, by group, up to four; and the first cell."""
     origin = np.floor(rows.place.min(0)) - 2
     shape = (np.ceil(rows.place.max(0)) - origin + 3).astype(int)
     grid = np.full((int(rows.group.max()) + 1, *shape), np.inf, np.float32)
     cell = np.round(rows.place - origin).astype(int)
     grid[rows.group, *cell.T] = 0
-    for _ in range(4):  # beyond four octaves nothing is answered anyway
+    for _ in range(4):  # few rows lie farther: theirs is counted when they are asked for
         for axis in range(1, grid.ndim):
             near = np.minimum(_shifted(grid, axis, 1), _shifted(grid, axis, -1))
             np.minimum(grid, near + 1, out=grid)
     return grid, origin
+
+
+def _cells_between(place: Floats, measured: Ints) -> Floats:
+    """Chebyshev distance of each place to the nearest measured cell, shape (cells, dims); NaN where there is none."""
+    if not len(measured):
+        return np.full(len(place), np.nan)
+    pieces = np.split(place, range(ROWS, len(place), ROWS))
+    return np.concatenate([_largest_gap(piece, measured).min(1) for piece in pieces])
+
+
+def _largest_gap(place: Floats, measured: Ints) -> Floats:
+    gaps = [np.abs(place[:, None, dim] - measured[None, :, dim]) for dim in range(measured.shape[1])]
+    found: Floats = np.maximum.reduce(gaps)
+    return found
 
 
 def _shifted(grid: NDArray[np.float32], axis: int, by: int) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewise.hwdb.kernels.learning import law, mlp, regression
+from tilewise.hwdb.kernels.learning import extrapolation, law, mlp, regression
 from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.kernels.software import Origin, Software
@@ -64,7 +64,9 @@ class Points:
 Worker = Callable[[OperatorTable, Chip, Ints, Software], Work]
 
 
-def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float = LIMIT) -> dict[str, Any]:
+def fit(
+    points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float = LIMIT, nets: int = NETS
+) -> dict[str, Any]:
     """The arrays and entries of a model. `worker` gives the walls of a family; `limit`: the residual's largest log."""
     software, chip = Software.listed(points.origins), Chip.of(points.skus, points.gpu)
     work = worker(points.table, chip, points.software, software)
@@ -72,7 +74,7 @@ def fit(points: Points, worker: Worker, plan: mlp.Training = PLAN, limit: float 
     rows = _rows(work, constants, points.software, chip, len(points.origins), len(points.skus))
     bounds = np.stack([rows.features.min(0), rows.features.max(0)])
     folds = np.array([_fold(shape) for shape in points.shapes.tolist()])
-    fitted = regression.fit(rows, points.measured_s, plan, nets=NETS, limit=limit, folds=folds)
+    fitted = regression.fit(rows, points.measured_s, plan, nets=nets, limit=limit, folds=folds)
     return {
         "software": [origin.entry(int((points.software == at).sum())) for at, origin in enumerate(points.origins)],
         "together": [sku.name for sku in points.skus],
@@ -123,7 +125,11 @@ def answer(
     rows = _rows(work, opened.constants, software, chip, len(opened.software.origins), opened.together)
     known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
     inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
-    return opened.residual.predict(inside), work, opened.constants[software, 0]
+    return (
+        extrapolation.widened(opened.residual.predict(inside), str(model["law"])),
+        work,
+        opened.constants[software, 0],
+    )
 
 
 def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int) -> regression.Rows:

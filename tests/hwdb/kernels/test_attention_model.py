@@ -14,7 +14,7 @@ from tilewise.hwdb.kernels.attention.choice import backend, grid, visible
 from tilewise.hwdb.kernels.learning import mlp
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import VARIANT_CODES, Kind, Label, OperatorTable, Phase, table_from_columns
-from tilewise.hwdb.times import State, Times
+from tilewise.hwdb.times import State, Times, Trust
 
 SKU = Database.packaged().sku("h100-sxm5-80gb")
 LABEL = Label(name="attention", layer="decoder.0", part="attention")
@@ -137,8 +137,6 @@ def test_the_backend_is_cudnn_unless_it_cannot_take_the_heads_or_a_window_is_set
         ({"variant": VARIANT_CODES["flash"], "head_dim": 320}, "nearest is 256"),
         ({"variant": VARIANT_CODES["flash"], "head_dim": 192, "head_dim_v": 128}, "run on cudnn"),
         ({"variant": VARIANT_CODES["math"]}, "math attention was not measured"),
-        ({"precision": Precision.FP32}, "not in fp32"),
-        ({"head_dim": 8}, "octaves from the nearest measurement"),
     ],
 )
 def test_what_no_measured_kernel_takes_has_no_time_but_a_reason(
@@ -147,6 +145,20 @@ def test_what_no_measured_kernel_takes_has_no_time_but_a_reason(
     times = predict(rows(**columns), model)
     assert np.isnan(times.time_s[0]) and np.isnan(times.low_s[0])
     assert said in times.refusals[times.refusal[0]]
+
+
+def test_a_sequence_longer_than_any_measured_one_is_answered_with_its_distance_and_less_surely(
+    model: dict[str, Any],
+) -> None:
+    lengths = 2 ** np.array([11, 17, 23])
+    times = predict(rows(seq_q=lengths, seq_kv=lengths, causal=1), model)
+    assert (np.diff(times.distance) >= 3).all() and times.trust[-1] == Trust.DATASHEET
+    assert (np.diff(times.high_s / times.low_s) > 0).all()
+
+
+def test_attention_in_fp32_is_answered_from_the_datasheet(model: dict[str, Any]) -> None:
+    times = predict(rows(precision=int(Precision.FP32), flops=1e10, bytes_read=1e7, bytes_written=1e6), model)
+    assert times.time_s[0] > 0 and times.trust[0] < Trust.MEASURED
 
 
 def test_absorbed_latent_decode_is_answered_from_the_datasheet(model: dict[str, Any]) -> None:

@@ -120,10 +120,12 @@ def test_an_odd_width_costs_what_it_cost_when_measured() -> None:
     assert times.alignment_s[1] > 0.2 * times.time_s[1] and times.alignment_s[0] == 0
 
 
-def test_a_shape_far_from_every_measured_one_is_refused_and_says_so() -> None:
-    times = asked(kind=["fwd"], m=[4_000_000], n=[4096], k=[4096])
-    assert np.isnan(times.time_s[0])
-    assert "OUT_OF_RANGE" in times.refusals[times.refusal[0]]
+def test_the_farther_a_shape_lies_from_every_measured_one_the_wider_its_interval_and_the_lower_its_trust() -> None:
+    far = 2 ** np.arange(12, 34, 3)
+    times = asked(kind=["fwd"] * len(far), m=far, n=[4096] * len(far), k=[4096] * len(far))
+    assert (np.diff(times.distance) >= 0).all() and times.distance[-1] > 10
+    assert (np.diff(times.high_s / times.low_s)[times.distance[1:] > 3] > 0).all()
+    assert (np.diff(times.trust) <= 0).all() and times.trust[-1] == Trust.DATASHEET
 
 
 def test_a_precision_that_was_never_measured_is_answered_by_the_roofline_and_trusted_less() -> None:

@@ -154,9 +154,9 @@ def test_execution_advice_begins_with_compile() -> None:
 
 
 def test_a_model_without_a_time_is_refused_with_the_reason() -> None:
-    flat = subject(LLAMA, hidden_size=64, num_attention_heads=1, num_key_value_heads=1, vocab_size=49152)
-    with pytest.raises(OutOfRange, match=r"has no time on h100-sxm5-80gb.*gate_proj.*OUT_OF_RANGE"):
-        advice(flat, Asked(H100, Workload(phase="train", batch=16, sequence=2048)))
+    wide = subject(LLAMA, num_attention_heads=4, num_key_value_heads=4)
+    with pytest.raises(OutOfRange, match=r"has no time on h100-sxm5-80gb.*attention.*nearest is 256"):
+        advice(wide, Asked(H100, Workload(phase="train", batch=16, sequence=2048, attention_backend="flash")))
 
 
 def test_more_candidates_than_the_limit_are_refused_before_any_is_made() -> None:

@@ -258,10 +258,17 @@ def test_a_published_latent_kernel_would_take_the_attention_row_with_its_rotatio
     assert rows["auto"][0] == {1} and rows["fp8"][0] == {2} and rows["fp8"][1] < 0.6 * rows["auto"][1]
 
 
-def test_sizes_beyond_what_was_published_are_answered_as_without_an_engine_and_named() -> None:
-    report = step(LLAMA, Workload(phase="prefill", sequence=131072, stack="trtllm", precision="fp8"))
-    assert any(note.startswith("attention") and "beyond the sizes" in note for note in report.notes)
-    assert not operators(report)["attention"].kernel.startswith("forward trtllm")
+def test_sizes_beyond_what_was_published_are_answered_by_the_engines_kernel_less_surely_and_named() -> None:
+    near, far = (
+        step(LLAMA, Workload(phase="prefill", sequence=length, stack="trtllm", precision="fp8"))
+        for length in (8192, 2**20)
+    )
+    assert not any("octaves" in note for note in near.notes)
+    assert any("octaves" in note and "attention" in note for note in far.notes)
+    attention, known = operators(far)["attention"], operators(near)["attention"]
+    assert attention.kernel.startswith("forward trtllm") and attention.distance > 3
+    assert attention.trust < known.trust
+    assert attention.time.high_s / attention.time.low_s > known.time.high_s / known.time.low_s
 
 
 def test_mxfp4_is_the_experts_format_and_the_peak_that_of_what_multiplies() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewise.server.architecture.model import Architecture, Embedding, Split
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, some
+from tilewise.server.operators.numbers import Number, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
 from tilewise.server.operators.variants import Variant
@@ -135,11 +135,14 @@ def _copy_master(e: Emitter, plan: Plan, parameters: Number) -> None:
         e.memory("gradient_clear", "fill", 1, parameters, 0, cleared, direction="optimizer", wide=True)
 
 
+CHUNK = 65536  # elements that a block of the multi-tensor kernels takes (ATen MultiTensorApply.cuh)
+
+
 def _clip(e: Emitter, parameters: Number, width: int, *, scales: bool) -> None:
     """The norm of all gradients; torch's clip_grad_norm_ then scales them, whether it exceeds the limit or not."""
-    size = parameters * width
+    size, chunk = parameters * width, smaller(parameters, CHUNK)
     with e.scope(layer="optimizer", part="optimizer", count=1):
-        e.memory("clip_norm", "reduce", 1, parameters, size, 0, direction="optimizer", wide=width == FP32)
+        e.memory("clip_norm", "reduce", parameters / chunk, chunk, size, 0, direction="optimizer", wide=width == FP32)
         if scales:
             e.memory("clip_scale", "pointwise", 1, parameters, size, size, direction="optimizer", wide=width == FP32)
 

@@ -52,7 +52,10 @@ def test_sparse_attention_has_a_time_at_every_length(config: Config, name: str, 
 def test_a_prompt_of_ten_million_tokens_is_no_measured_one_and_says_how_far_it_lies(
     llama: Callable[..., Architecture],
 ) -> None:
-    near, far = (predict(H100, llama(), Workload(phase="prefill", sequence=length)) for length in (8192, 10_000_000))
+    near, far = (
+        predict(H100, llama(), Workload(phase="prefill", sequence=length, stack="transformers"))
+        for length in (8192, 10_000_000)
+    )
     assert near.step.trust is Trust.MEASURED and far.step.trust is Trust.DATASHEET
     assert far.step.distance > 5 and near.step.distance < 1
     assert any("octaves beyond the nearest measurement" in note and "attention" in note for note in far.notes)
@@ -64,7 +67,10 @@ def test_a_prompt_of_ten_million_tokens_is_no_measured_one_and_says_how_far_it_l
 
 def test_nothing_between_two_answered_sizes_is_refused(llama: Callable[..., Architecture]) -> None:
     """2**18 rows were refused, 2**19 to 2**27 answered."""
-    times = [predict(H100, llama(), Workload(phase="prefill", batch=2**n, sequence=2048)).step.time for n in range(17)]
+    times = [
+        predict(H100, llama(), Workload(phase="prefill", batch=2**n, sequence=2048, stack="transformers")).step.time
+        for n in range(17)
+    ]
     assert all(time is not None for time in times)
 
 
@@ -90,7 +96,7 @@ def test_an_indexers_scores_are_a_product_for_every_sequence(config: Config) -> 
 def test_an_engines_fp32_cache_is_read_in_four_bytes_by_no_kernel_of_two(
     llama: Callable[..., Architecture], engine: str
 ) -> None:
-    asked = Workload(phase="decode", batch=64, context=8192, precision="fp32", engine=engine)
+    asked = Workload(phase="decode", batch=64, context=8192, precision="fp32", stack=engine)
     report = predict(H100, llama(), asked)
     attention = next(one for one in report.operators if one.name == "attention")
     assert attention.memory_bytes / attention.time.time_s < H100.sku.hbm_bytes_per_s
@@ -100,7 +106,7 @@ def test_an_engines_fp32_cache_is_read_in_four_bytes_by_no_kernel_of_two(
 def test_a_dense_model_in_mxfp4_is_over_the_peak_that_it_multiplies_at() -> None:
     b200 = Database.packaged().gpu("b200-sxm-180gb")
     dense = read(json.dumps(json.loads((ROOT / "examples" / "llama-3-8b.json").read_text())))
-    asked = Workload(phase="prefill", batch=8, sequence=8192, precision="mxfp4", engine="vllm")
+    asked = Workload(phase="prefill", batch=8, sequence=8192, precision="mxfp4", stack="vllm")
     step = predict(b200, dense, asked).step
     assert step.peak.key == "mxfp4" and step.mfu is not None and 0.1 < step.mfu < 1
 

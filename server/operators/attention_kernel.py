@@ -110,12 +110,22 @@ def _rows(
     phase = Phase.DECODE if plan.decode else Phase.FORWARD
     forward_row(
         e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
-        kernels=1 if plan.decode else 2 - flash, statistics=plan.train,
+        kernels=forward_kernels(plan.decode, flash), statistics=plan.train,
     )  # fmt: skip
     if plan.train and e.keep:
         e.save(moved.q + moved.kv + moved.out + moved.statistics)
-        kernels = 4 - flash + choose(heads.q > kv_heads, 2, 0)
+        kernels = backward_kernels(heads.q > kv_heads, flash)
         backward_row(e, shape, moved, scored, computed, kernels=kernels)
+
+
+def forward_kernels(one_query: bool, flash: Number) -> Number:
+    """Launches of sdpa: cuDNN's kernel after a memset, flash's (`flash`: 1) or decode's alone."""
+    return 1 if one_query else 2 - flash
+
+
+def backward_kernels(grouped: Number, flash: Number) -> Number:
+    """Launches of sdpa's backward; grouped: keys' and values' gradients of several heads are added up."""
+    return 4 - flash + choose(grouped, 2, 0)
 
 
 @dataclass(frozen=True, slots=True)

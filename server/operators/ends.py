@@ -53,11 +53,15 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
         _fused_embedding_backward(e, plan, table, rows, tokens)
         return
     whole = rows * table.width * plan.width
-    sorts = plan.tokens > ATOMIC_EMBEDDING and not plan.fused
-    kernels = SORTED_EMBEDDING if sorts else 2
+    kernels = embedding_backward_kernels(plan.tokens)
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
-    if sorts:
+    if plan.tokens > ATOMIC_EMBEDDING:
         e.save(8 * tokens)
+
+
+def embedding_backward_kernels(tokens: int) -> int:
+    """Launches of an embedding's backward in eager code."""
+    return SORTED_EMBEDDING if tokens > ATOMIC_EMBEDDING else 2
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:

@@ -54,6 +54,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if function is torch.ops.aten._safe_softmax.default:
+            with self:
+                return _safe_softmax(*args, **kwargs)
         where, direction = self._place()
         result = function(*args, **kwargs)
         name = function._schema.name.split("::")[1]
@@ -87,6 +90,13 @@ class Recorder(TorchDispatchMode):
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _safe_softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """What this one operator launches on a GPU (ATen/native/SoftMax.cpp): rows that are masked whole become zeros."""
+    weights = torch._softmax(scores if dtype is None else scores.to(dtype), dim, False)
+    masked = torch.all(torch.eq(scores, float("-inf")), dim, keepdim=True)
+    return torch.where(masked, torch.scalar_tensor(0.0, device=scores.device, dtype=weights.dtype), weights)
 
 
 def _call(function: Any, name: str, args: Any, kwargs: Any, result: Any, where: str, direction: str) -> Call:

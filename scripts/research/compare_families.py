@@ -1,0 +1,262 @@
+"""Sets the reader's operators of every family beside those that transformers' own code launches, traced without a GPU.
+
+For each model_type that Tilewise reads and transformers has a class of: a model of few layers with the widths of its class's
+defaults is traced on the meta device in prefill, train and decode (one token, DynamicCache), and its table is compared with
+the one that `tilewise predict` works with. Writes server/operators/programs.csv, which says how far an answer's program can be
+relied on (server/operators/programs.py). Needs torch and transformers (CPU builds do); takes three minutes.
+
+    python scripts/research/compare_families.py [FAMILY ...] [--operators] [--out FILE]
+
+With families named, their lines are printed; --operators adds every kind of operator whose launches or bytes differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import sys
+import tomllib
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import AutoConfig
+from transformers.models.auto import modeling_auto
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.server.architecture import read
+from tilewise.server.architecture.families import names
+from tilewise.server.architecture.model import Architecture, Recurrent
+from tilewise.server.operators import build
+from tilewise.server.operators.conventions import by_shape
+from tilewise.server.trace.matrix import is_attention
+from tilewise.server.trace.module import placed, record
+from tilewise.server.trace.recorder import Call
+from tilewise.server.workload import CHOICES, Workload
+
+RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+OUT = Path(__file__).resolve().parents[2] / "server" / "operators" / "programs.csv"
+WORKLOADS = {
+    "prefill": Workload(phase="prefill", batch=1, sequence=4096, cache="none"),
+    "train": Workload(phase="train", batch=1, sequence=4096, optimizer="none"),
+    "decode": Workload(phase="decode", batch=8, context=2048),
+}
+LAYERS = 4
+LEAST_S = 2e-6  # what the smallest kernels take
+MULTIPLIES = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION)
+QUANTITIES = ("kernels", "flops", "bytes", "time_us")
+HEADER = ["family", "phase", *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")), "attention", "reason"]
+
+
+class NotComparable(Exception):
+    """Why a program of a family cannot be set beside transformers' own."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small model of a family on the meta device, and its config as the reader takes it."""
+
+    family: str
+    model: torch.nn.Module
+    config: str
+
+
+def case(family: str) -> Case:
+    """Raises NotComparable."""
+    for why, rule in RULES["not_compared"].items():
+        if family in rule["families"]:
+            raise NotComparable(rule.get("reason", why))
+    keys = RULES["keys"].get(family, {})
+    try:
+        config = AutoConfig.for_model(family, **keys)
+    except ValueError as error:
+        raise NotComparable("transformers has no class of it") from error
+    try:
+        shorten(config, keys)
+        with torch.device("meta"):
+            model = class_of(family)._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+    except Exception as error:  # noqa: BLE001 - any of transformers' own
+        raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
+    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in UNSAID}
+    return Case(family, model.eval(), json.dumps({**stated, "model_type": family}, default=str))
+
+
+UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
+DROPOUTS = (
+    "attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout", "dropout", "resid_dropout", "embedding_dropout",
+    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop",
+)  # fmt: skip
+
+
+def shorten(config: Any, keys: dict[str, Any]) -> None:
+    """Few layers, but one of each kind."""
+    kinds = getattr(config, "layer_types", None) or []
+    layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
+    if "num_hidden_layers" not in keys:
+        config.num_hidden_layers = layers
+    for name in ("layer_types", "mlp_layer_types", "attention_layers", "no_rope_layers"):
+        if isinstance(getattr(config, name, None), list):
+            setattr(config, name, getattr(config, name)[: config.num_hidden_layers])
+
+
+def class_of(family: str) -> Any:
+    """The class that transformers' AutoModelForCausalLM would take, or its nearest kin."""
+    for head in ("CAUSAL_LM", "MASKED_LM"):
+        found = getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES").get(family)
+        if found is not None:
+            return getattr(transformers, found)
+    raise NotComparable("transformers has no language model of this name alone")
+
+
+def no_packing(position_ids: torch.Tensor) -> None:
+    """transformers.masking_utils.find_packed_sequence_indices, whose answer has no value on the meta device."""
+    steps = torch.diff(position_ids, prepend=position_ids[:, :1] - 1, dim=-1)
+    bool_of_gpu((((steps != 1).cumsum(-1))[:, -1] == 0).all())
+
+
+def bool_of_gpu(answer: torch.Tensor) -> None:
+    """Reading an answer copies it to the host: a launch."""
+    answer.clone()
+
+
+def traced(model: torch.nn.Module, phase: str) -> list[Call]:
+    work = WORKLOADS[phase]
+    if phase == "train":
+        ids = tokens(work.batch, work.sequence)
+        return record(model, input_ids=ids, labels=ids, use_cache=False)
+    if phase == "prefill":
+        return record(model, train=False, input_ids=tokens(work.batch, work.sequence), logits_to_keep=1, use_cache=False)
+    with torch.no_grad():
+        past = model(input_ids=tokens(work.batch, work.context - 1), use_cache=True).past_key_values
+    return record(model, train=False, input_ids=tokens(work.batch, 1), past_key_values=past, use_cache=True)
+
+
+def tokens(batch: int, sequence: int) -> torch.Tensor:
+    return torch.zeros(batch, sequence, dtype=torch.long, device="meta")
+
+
+def attention_of(calls: list[Call]) -> str:
+    """What attention is asked for: sdpa with the causal flag, with a mask, or plain products and a softmax."""
+    kinds = {}
+    for call in calls:
+        if call.direction == "forward" and is_attention(call.name):
+            kinds["mask" if call.arguments["masked"] else "causal" if call.arguments["is_causal"] else "plain"] = None
+        elif call.direction == "forward" and call.name == "_softmax" and len(call.ins[0].shape) == 4:
+            kinds["products"] = None
+    return " + ".join(kinds)
+
+
+def sums(table: OperatorTable) -> tuple[float, ...]:
+    """QUANTITIES of a table: executed FLOPs, bytes of memory-bound operators, and the time by one yardstick for both sides."""
+    moved = np.where(table.kernels > 0, table.bytes_read + table.bytes_written, 0.0)
+    columns = (
+        table.kernels, np.where(np.isin(table.kind, MULTIPLIES), table.executed_flops, 0.0),
+        np.where(table.kind == Kind.MEMORY, moved, 0.0), 1e6 * roofline_s(table, moved),
+    )  # fmt: skip
+    return tuple(float(by_shape(table, column)[0]) for column in columns)
+
+
+def roofline_s(table: OperatorTable, moved: Floats) -> Floats:
+    """Each kernel at the datasheet's rates of an H100, and the least that a kernel takes: it compares programs, not kernels."""
+    sku = Database.packaged().sku("h100-sxm5-80gb")
+    peak = np.array([sku.peak(Precision(int(code))).flops_per_s for code in table.precision])
+    found: Floats = np.maximum(table.executed_flops / peak, moved / sku.hbm_bytes_per_s) + LEAST_S * table.kernels
+    return found
+
+
+def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
+    """The reader's table, the traced one, and its attention. Raises NotComparable."""
+    try:
+        arch = read(subject.config)
+        if scans(arch):
+            raise NotComparable("its scan is a kernel of another package; without it transformers loops in Python")
+        ours = build(arch, WORKLOADS[phase])
+    except TilewiseError as error:
+        raise NotComparable(f"the reader refuses its default config: {error}") from error
+    try:
+        calls = traced(subject.model, phase)
+    except Exception as error:  # noqa: BLE001 - any of transformers' own
+        raise NotComparable(f"cannot be traced: {str(error).splitlines()[0][:120]}") from error
+    return ours, placed(calls, subject.family).table(), attention_of(calls)
+
+
+def lines(family: str, show: bool = False) -> Iterator[list[Any]]:
+    """A line of the table for every phase."""
+    try:
+        subject = case(family)
+    except NotComparable as reason:
+        yield from ([family, phase, *[""] * (2 * len(QUANTITIES) + 1), str(reason)] for phase in CHOICES["phase"])
+        return
+    for phase in CHOICES["phase"]:
+        try:
+            ours, theirs, attention = both(subject, phase)
+        except NotComparable as reason:
+            yield [family, phase, *[""] * (2 * len(QUANTITIES) + 1), str(reason)]
+            continue
+        if show:
+            print_differences(ours, theirs)
+        pairs = zip(sums(ours), sums(theirs), strict=True)
+        yield [family, phase, *(f"{value:.6g}" for pair in pairs for value in pair), attention, ""]
+
+
+def scans(arch: Architecture) -> bool:
+    mixers = [mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers]
+    return any(isinstance(mixer, Recurrent) and mixer.kind != "short_conv" for mixer in mixers)
+
+
+def print_differences(ours: OperatorTable, theirs: OperatorTable) -> None:
+    """Launches of each direction and size that one side has more of."""
+    left, right = kinds(ours), kinds(theirs)
+    for key in sorted(left.keys() | right.keys()):
+        if left[key] != right[key]:
+            print(f"  {' '.join(map(str, key)):60} ours {left[key]:6g} traced {right[key]:6g}")
+
+
+def kinds(table: OperatorTable) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in range(len(table)):
+        kind = Kind(int(table.kind[row]))
+        direction = table.labels[int(table.label[row])].direction
+        if kind == Kind.MEMORY:
+            what = f"{table.bytes_read[row]:.4g} -> {table.bytes_written[row]:.4g}"
+        else:
+            what = f"{kind.name.lower()} {table.executed_flops[row]:.5g}"
+        found[direction, what] += float(table.count[row] * table.kernels[row])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--operators", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.utils.logging.set_verbosity_error()
+    transformers.masking_utils.find_packed_sequence_indices = no_packing
+    if options.families:
+        for family in options.families:
+            csv.writer(sys.stdout, lineterminator="\n").writerows(lines(family, options.operators))
+        return
+    with options.out.open("w", newline="", encoding="utf-8") as file:
+        versions = f"transformers {transformers.__version__}, torch {torch.__version__}, {datetime.date.today().isoformat()}"
+        file.write(f"# made by scripts/research/compare_families.py: {versions}\n")
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(HEADER)
+        for family in names():
+            writer.writerows(lines(family))
+
+
+if __name__ == "__main__":
+    main()

@@ -85,7 +85,7 @@ def case(family: str) -> Case:
     try:
         shorten(config, keys)
         with torch.device("meta"):
-            model = class_of(family)._from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+            model = class_of(family)._from_config(config, dtype=torch.bfloat16)
     except Exception as error:  # noqa: BLE001 - any of transformers' own
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
     stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in UNSAID}
@@ -229,7 +229,7 @@ def kinds(table: OperatorTable) -> Counter[tuple[Any, ...]]:
         kind = Kind(int(table.kind[row]))
         direction = table.labels[int(table.label[row])].direction
         if kind == Kind.MEMORY:
-            what = f"{table.bytes_read[row]:.4g} -> {table.bytes_written[row]:.4g}"
+            what = f"{table.bytes_read[row]:8.2g} -> {table.bytes_written[row]:8.2g}"
         else:
             what = f"{kind.name.lower()} {table.executed_flops[row]:.5g}"
         found[direction, what] += float(table.count[row] * table.kernels[row])

@@ -170,9 +170,10 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     half = plan.batch * heads.seq_kv * width * plan.width / 2
     sliced = len(att.projections) == 2 and style.fused_qkv != "index"
     for strided in (sliced and not some(att.rope_dim), sliced):
-        moved = half * _cache_facts()["strided_cat"]["factor"] if strided else half
-        kernel_name = "cat" if strided else "copy"
-        e.memory("kv_append", kernel_name, plan.batch * heads.seq_kv, width / 2, moved, moved)
+        e.memory("kv_append", "cat" if strided else "copy", plan.batch * heads.seq_kv, width / 2, half, half)
+        if strided:
+            slow = half * (_cache_facts()["strided_cat"]["factor"] - 1)
+            e.memory("kv_append_slow", "cat", plan.batch * heads.seq_kv, width / 2, slow, slow, kernels=0)
 
 
 def _expand_latent(e: Emitter, plan: Plan, latent: Latent, att: Attention, heads: Heads) -> None:

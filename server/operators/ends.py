@@ -16,12 +16,17 @@ SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that 
 
 
 def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
-    """Position ids, the check for a packed batch, the rotary tables: two dozen tiny kernels that eager code launches."""
+    """Position ids, the check for a packed batch, the rotary tables: tiny kernels that eager code launches.
+
+    transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer.
+    """
     if plan.fused:
         return
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
-        e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
+        e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
+        if plan.workload.cache == "none" and not plan.decode:
+            e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=10 if plan.batch == 1 else 9)
         if some(rope_dim):
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product

@@ -66,8 +66,10 @@ def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
             wide=True,
         )
     read = plan.batch * heads.seq_kv * heads.dim * WIDE
-    written = WIDE * keys * heads.dim * _facts()["transposed_keys"]["factor"]
+    written = WIDE * keys * heads.dim
+    slow = written * (_facts()["transposed_keys"]["factor"] - 1)
     e.memory("lift_k", "transpose", keys, heads.dim, read, written, direction=e.forward)
+    e.memory("lift_k_slow", "transpose", keys, heads.dim, 0, slow, direction=e.forward, kernels=0)
     e.memory("lift_v", "transpose", keys, heads.dim_v, read, WIDE * keys * heads.dim_v, direction=e.forward)
 
 

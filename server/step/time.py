@@ -23,7 +23,8 @@ from tilewise.server.workload import Workload
 TWO_WAVES = 2
 LOW, VALUE, HIGH = range(3)
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
-BEFORE_SYNC = "positions"  # layer of what eager transformers does before it asks the GPU whether the batch is packed
+# layer of what eager transformers does before it asks the GPU whether the batch is packed, and the operator that asks
+BEFORE_SYNC, ASKS = "positions", "packed_check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,14 +100,15 @@ def launches(table: OperatorTable, gpu: Gpu) -> Floats:
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
     """Rows whose kernels are issued with none queued: the answer makes the host wait until the GPU is idle."""
-    first = [code for code, label in enumerate(table.labels) if label.layer == BEFORE_SYNC]
-    return np.isin(table.label, first) if first else np.zeros(len(table), bool)
+    if not any(label.name == ASKS for label in table.labels):
+        return np.zeros(len(table), bool)
+    return np.isin(table.label, [code for code, label in enumerate(table.labels) if label.layer == BEFORE_SYNC])
 
 
 def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
     cudnn = [code for code, name in enumerate(times.kernel_names) if name.startswith("cudnn")]
-    grows = (table.window == 0) | (table.window >= table.seq_kv)
+    grows = (table.window == 0) | (table.window > table.seq_kv)
     found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
     return found & np.isin(times.kernel, cudnn)
 

@@ -21,22 +21,24 @@ import tomllib
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 import transformers
-from transformers import AutoConfig
+from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.models.auto import modeling_auto
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.server.architecture import families as tables
 from tilewise.server.architecture import read
-from tilewise.server.architecture.families import names
 from tilewise.server.architecture.model import Architecture, Recurrent
 from tilewise.server.operators import build
 from tilewise.server.operators.conventions import by_shape
@@ -56,7 +58,7 @@ LAYERS = 4
 LEAST_S = 2e-6  # what the smallest kernels take
 MULTIPLIES = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION)
 QUANTITIES = ("kernels", "flops", "bytes", "time_us")
-HEADER = ["family", "phase", *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")), "attention", "reason"]
+HEADER = ["family", "phase", *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")), "attention", "first", "reason"]
 
 
 class NotComparable(Exception):
@@ -65,11 +67,12 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A small model of a family on the meta device, and its config as the reader takes it."""
+    """A small model of a family on the meta device, and its config as the reader takes it; encoder: it does not decode."""
 
     family: str
     model: torch.nn.Module
     config: str
+    encoder: bool
 
 
 def case(family: str) -> Case:
@@ -77,19 +80,27 @@ def case(family: str) -> Case:
     for why, rule in RULES["not_compared"].items():
         if family in rule["families"]:
             raise NotComparable(rule.get("reason", why))
+    if tables.family(family).parts:
+        raise NotComparable("a text model with a tower beside it; the text model is compared under its own name")
     keys = RULES["keys"].get(family, {})
-    try:
-        config = AutoConfig.for_model(family, **keys)
-    except ValueError as error:
-        raise NotComparable("transformers has no class of it") from error
+    if tables.family(family).values["stream"] != "text":
+        raise NotComparable("a tower for images; not traced yet")
+    if family not in CONFIG_MAPPING:
+        raise NotComparable("transformers has no class of it")
+    config = AutoConfig.for_model(family, **keys)
+    if config.is_encoder_decoder:
+        raise NotComparable("an encoder with a decoder is not traced yet")
+    kind = class_of(family)
     try:
         shorten(config, keys)
         with torch.device("meta"):
-            model = class_of(family)._from_config(config, dtype=torch.bfloat16)
+            model = kind._from_config(config, dtype=torch.bfloat16)
     except Exception as error:  # noqa: BLE001 - any of transformers' own
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
-    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in UNSAID}
-    return Case(family, model.eval(), json.dumps({**stated, "model_type": family}, default=str))
+    unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
+    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in unsaid}
+    stated |= {"model_type": family, "architectures": [kind.__name__]}
+    return Case(family, model.eval(), json.dumps(stated, default=str), kind.__name__.endswith("ForMaskedLM"))
 
 
 UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
@@ -107,16 +118,23 @@ def shorten(config: Any, keys: dict[str, Any]) -> None:
         config.num_hidden_layers = layers
     for name in ("layer_types", "mlp_layer_types", "attention_layers", "no_rope_layers"):
         if isinstance(getattr(config, name, None), list):
-            setattr(config, name, getattr(config, name)[: config.num_hidden_layers])
+            with suppress(AttributeError):  # follows from others
+                setattr(config, name, getattr(config, name)[: config.num_hidden_layers])
 
 
 def class_of(family: str) -> Any:
-    """The class that transformers' AutoModelForCausalLM would take, or its nearest kin."""
-    for head in ("CAUSAL_LM", "MASKED_LM"):
-        found = getattr(modeling_auto, f"MODEL_FOR_{head}_MAPPING_NAMES").get(family)
-        if found is not None:
-            return getattr(transformers, found)
-    raise NotComparable("transformers has no language model of this name alone")
+    """What transformers' AutoModelForMaskedLM takes, or else its AutoModelForCausalLM, or AutoModel."""
+    heads = "MODEL_FOR_MASKED_LM", "MODEL_FOR_CAUSAL_LM", "MODEL"
+    found = [getattr(modeling_auto, f"{head}_MAPPING_NAMES").get(family) for head in heads]
+    if not any(found):
+        raise NotComparable("transformers has no model of this name alone")
+    return getattr(transformers, next(filter(None, found)))
+
+
+def answer_for_the_gpu() -> None:
+    """What transformers asks the GPU before it goes on has no value on the meta device."""
+    transformers.masking_utils.find_packed_sequence_indices = no_packing
+    transformers.masking_utils.fast_all = no_padding
 
 
 def no_packing(position_ids: torch.Tensor) -> None:
@@ -125,18 +143,27 @@ def no_packing(position_ids: torch.Tensor) -> None:
     bool_of_gpu((((steps != 1).cumsum(-1))[:, -1] == 0).all())
 
 
+def no_padding(mask: torch.Tensor) -> bool:
+    """transformers.masking_utils.fast_all over a mask of ones."""
+    bool_of_gpu(mask.all())
+    return True
+
+
 def bool_of_gpu(answer: torch.Tensor) -> None:
     """Reading an answer copies it to the host: a launch."""
     answer.clone()
 
 
 def traced(model: torch.nn.Module, phase: str) -> list[Call]:
+    """What the model calls in one step of WORKLOADS; only models that decode are asked for the last logits alone."""
     work = WORKLOADS[phase]
     if phase == "train":
         ids = tokens(work.batch, work.sequence)
-        return record(model, input_ids=ids, labels=ids, use_cache=False)
+        labels = {"labels": ids} if "labels" in signature(model.forward).parameters else {}
+        return record(model, input_ids=ids, use_cache=False, **labels)
     if phase == "prefill":
-        return record(model, train=False, input_ids=tokens(work.batch, work.sequence), logits_to_keep=1, use_cache=False)
+        last = {"logits_to_keep": 1} if "logits_to_keep" in signature(model.forward).parameters else {}
+        return record(model, train=False, input_ids=tokens(work.batch, work.sequence), use_cache=False, **last)
     with torch.no_grad():
         past = model(input_ids=tokens(work.batch, work.context - 1), use_cache=True).past_key_values
     return record(model, train=False, input_ids=tokens(work.batch, 1), past_key_values=past, use_cache=True)
@@ -177,11 +204,15 @@ def roofline_s(table: OperatorTable, moved: Floats) -> Floats:
 
 def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
     """The reader's table, the traced one, and its attention. Raises NotComparable."""
+    if subject.encoder and phase == "decode":
+        raise NotComparable("an encoder does not decode")
+    last = "logits_to_keep" in signature(subject.model.forward).parameters
+    work = WORKLOADS[phase] if last or phase != "prefill" else replace(WORKLOADS[phase], logits="all")
     try:
         arch = read(subject.config)
         if scans(arch):
             raise NotComparable("its scan is a kernel of another package; without it transformers loops in Python")
-        ours = build(arch, WORKLOADS[phase])
+        ours = build(arch, work)
     except TilewiseError as error:
         raise NotComparable(f"the reader refuses its default config: {error}") from error
     try:
@@ -191,26 +222,33 @@ def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
     return ours, placed(calls, subject.family).table(), attention_of(calls)
 
 
-def lines(family: str, show: bool = False) -> Iterator[list[Any]]:
-    """A line of the table for every phase."""
+def lines(family: str, first: dict[tuple[str, str], str], show: bool = False) -> Iterator[dict[str, str]]:
+    """A line of the table for every phase; first: our time over the traced one when a program was compared for the first time."""
+    subject: Case | NotComparable
     try:
         subject = case(family)
     except NotComparable as reason:
-        yield from ([family, phase, *[""] * (2 * len(QUANTITIES) + 1), str(reason)] for phase in CHOICES["phase"])
-        return
+        subject = reason
     for phase in CHOICES["phase"]:
+        line = {"family": family, "phase": phase}
         try:
+            if isinstance(subject, NotComparable):
+                raise subject
             ours, theirs, attention = both(subject, phase)
         except NotComparable as reason:
-            yield [family, phase, *[""] * (2 * len(QUANTITIES) + 1), str(reason)]
+            yield line | {"reason": str(reason)}
             continue
         if show:
             print_differences(ours, theirs)
-        pairs = zip(sums(ours), sums(theirs), strict=True)
-        yield [family, phase, *(f"{value:.6g}" for pair in pairs for value in pair), attention, ""]
+        found = dict(zip(QUANTITIES, zip(sums(ours), sums(theirs), strict=True), strict=True))
+        for name, pair in found.items():
+            line |= {f"{name}_{side}": f"{value:.6g}" for side, value in zip(("ours", "traced"), pair, strict=True)}
+        once = f"{found['time_us'][0] / found['time_us'][1]:.3f}"
+        yield line | {"attention": attention, "first": first.get((family, phase), once)}
 
 
 def scans(arch: Architecture) -> bool:
+    """Whether it has a recurrent mixer with a scan."""
     mixers = [mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers]
     return any(isinstance(mixer, Recurrent) and mixer.kind != "short_conv" for mixer in mixers)
 
@@ -244,18 +282,27 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
-    transformers.masking_utils.find_packed_sequence_indices = no_packing
+    answer_for_the_gpu()
+    first = {(line["family"], line["phase"]): line["first"] for line in kept(OUT) if not line["reason"]}
     if options.families:
+        writer = csv.DictWriter(sys.stdout, HEADER, lineterminator="\n")
         for family in options.families:
-            csv.writer(sys.stdout, lineterminator="\n").writerows(lines(family, options.operators))
+            writer.writerows(lines(family, first, options.operators))
         return
     with options.out.open("w", newline="", encoding="utf-8") as file:
         versions = f"transformers {transformers.__version__}, torch {torch.__version__}, {datetime.date.today().isoformat()}"
         file.write(f"# made by scripts/research/compare_families.py: {versions}\n")
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(HEADER)
-        for family in names():
-            writer.writerows(lines(family))
+        writer = csv.DictWriter(file, HEADER, lineterminator="\n")
+        writer.writeheader()
+        for family in tables.names():
+            writer.writerows(lines(family, first))
+
+
+def kept(path: Path) -> list[dict[str, str]]:
+    """The lines of a table that was written before."""
+    if not path.exists():
+        return []
+    return list(csv.DictReader(line for line in path.read_text(encoding="utf-8").splitlines() if line[0] != "#"))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.programs import AGREES, Program, program_of
 from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step.host import host_notes
 from tilewise.server.step.memory import MemoryReport, memory
@@ -70,7 +71,8 @@ class Shapes:
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
             stride_notes(arch, work, sku, count), engine.notes(arch, work, self.kernels, beyond), host_notes(self.steps, count),
         )  # fmt: skip
-        return ((*arch.notes, *chain(*each)) for each in zip(*found, strict=True))
+        why = (self.steps.program.why,) if self.steps.program.why else ()
+        return ((*arch.notes, *why, *chain(*each)) for each in zip(*found, strict=True))
 
 
 def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool = True) -> Report:
@@ -104,7 +106,8 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
         asked = padded(gpu, asked)
     table, times, beyond = answered(gpu, asked, workload.clock)
     peak, parameters = gpu.peak(kernels.multiplies(workload.format)), count(arch)
-    steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))
+    palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
+    steps = steps_of(gpu, workload, peak, table, times, palm, program)
     resident = memory(arch, workload, emitted)
     return Shapes(
         architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident, beyond=beyond
@@ -131,13 +134,14 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
 
 def steps_of(
-    gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None
+    gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None, program: Program = AGREES
 ) -> Steps:
     launched = launches(table, gpu)
-    sums = step_sums(gpu, workload, table, times, launched)
+    sums = step_sums(gpu, workload, table, times, launched, program)
     steps = Steps(
-        gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm
-    )
+        gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm,
+        program=program,
+    )  # fmt: skip
     _check_utilisation(steps.mfu, peak)
     return steps
 

@@ -16,7 +16,8 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
-from tilewise.server.step.intervals import bounds, served
+from tilewise.server.operators.programs import AGREES, Program
+from tilewise.server.step.intervals import bounds, programmed, served
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
@@ -31,7 +32,7 @@ BEFORE_SYNC, ASKS = "positions", "packed_check"
 class Sums:
     """Totals of a table, one entry a candidate shape.
 
-    low_s, high_s: at the bounds of the kernels' times and of the launch cost; launch_low_s, launch_high_s: of the launch cost alone
+    low_s, high_s: at the bounds of the kernels' times, of the launch cost and of the program; launch_low_s, launch_high_s: of the launch cost alone
     """
 
     busy_s: Floats
@@ -47,12 +48,15 @@ class Sums:
     launch_high_s: Floats
 
 
-def step_sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
+def step_sums(
+    gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, program: Program = AGREES
+) -> Sums:
     """Times of the steps of a table; `launched`: kernels of one execution of each row, as `launches` has them."""
     busy = by_shape(table, times.time_s)
-    below, above = bounds(table.shape, table.shapes, table.count, times)
+    below, above = programmed(busy, bounds(table.shape, table.shapes, table.count, times), program.time)
     usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
-    time, low, high = _lasts(busy, usual), _lasts(busy - below, least), _lasts(busy + above, most)
+    fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
+    time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
     if workload.engine != "none":
         low, high = served(time, low, high)
     return Sums(
@@ -74,6 +78,11 @@ def _launching(
     if workload.mode == "eager":
         issue = issue + plans(table, times) * cost.plan_s[end]
     return gaps, issue
+
+
+def _scaled(launch: tuple[Floats, Floats], factor: float) -> tuple[Floats, Floats]:
+    gaps, issue = launch
+    return factor * gaps, factor * issue
 
 
 def _lasts(busy: Floats, launch: tuple[Floats, Floats]) -> Floats:

@@ -56,7 +56,6 @@ WORKLOADS = {
 }
 LAYERS = 4
 LEAST_S = 2e-6  # what the smallest kernels take
-MULTIPLIES = (Kind.GEMM, Kind.GROUPED_GEMM, Kind.ATTENTION)
 QUANTITIES = ("kernels", "flops", "bytes", "time_us")
 HEADER = ["family", "phase", *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")), "attention", "first", "reason"]
 
@@ -188,7 +187,7 @@ def sums(table: OperatorTable) -> tuple[float, ...]:
     """QUANTITIES of a table: executed FLOPs, bytes of memory-bound operators, and the time by one yardstick for both sides."""
     moved = np.where(table.kernels > 0, table.bytes_read + table.bytes_written, 0.0)
     columns = (
-        table.kernels, np.where(np.isin(table.kind, MULTIPLIES), table.executed_flops, 0.0),
+        table.kernels, table.executed_flops,
         np.where(table.kind == Kind.MEMORY, moved, 0.0), 1e6 * roofline_s(table, moved),
     )  # fmt: skip
     return tuple(float(by_shape(table, column)[0]) for column in columns)

@@ -15,8 +15,9 @@ from tilewise.server.operators.linear import accumulate, norm, operation, projec
 from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, local, same, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
+from tilewise.server.operators.sequences import CONTIGUOUS, ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
 from tilewise.server.operators.variants import Variant
+from tilewise.server.operators.written_attention import written_attention
 
 
 def attend(
@@ -42,6 +43,8 @@ def attend(
             _expand_latent(e, plan, att.latent, att, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
+        elif style.scores and not plan.fused:
+            written_attention(e, plan, heads, style.scores)
         else:
             kernel(e, plan, att, heads)
         copied = joined and not plan.fused
@@ -140,7 +143,7 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     if not some(att.rope_dim):
         return False
     whole = same(att.rope_dim, att.head_dim)
-    rope, join = ROPE_FP32 if style.rope_fp32 else ROPE, ROPE_JOIN_NOTHING if whole else ROPE_JOIN
+    rope, join = ROPES[style.rope], ROPE_JOIN_NOTHING if whole else ROPE_JOIN
     if style.repeats_angles and not plan.fused:
         table = plan.sequence * att.rope_dim * plan.width
         e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)

@@ -69,13 +69,13 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
     kv_heads = heads.kv
     if masked and plan.decode:  # a static cache: keys and values of its whole length, written out for every head
         if not same(heads.q, heads.kv):
-            _repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
+            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
             kv_heads = heads.q
     elif masked:
         _mask(e, plan, heads)
         _mask_reads(e, plan, heads)
         if not same(heads.q, heads.kv):
-            _repeat_kv(e, plan, heads)
+            repeat_kv(e, plan, heads)
             kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
@@ -235,7 +235,7 @@ def _masks() -> dict[str, Any]:
     return tomllib.loads((files("tilewise.server.operators") / "masks.toml").read_text(encoding="utf-8"))
 
 
-def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
+def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
     rows, cols = heads.kv_tokens * heads.kv, heads.dim
     small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width

@@ -235,8 +235,22 @@ _ROTATE_FP32_BACKWARD = (
     _launch("rope.add", "aa", "a"),
 )
 _ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope.compiled", "a", "a"),))
-ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
-ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
+_ROTATE_HALVES = (  # gpt-oss: both halves turned by themselves
+    _launch("rope.mul", "a", "a", times=4, share=0.5),
+    _launch("rope.add", "aa", "a", times=2, share=0.5),
+    _launch("rope.cat", "a", "a"),
+)
+_ROTATE_HALVES_BACKWARD = (
+    _launch("rope.mul", "a", "a", times=4, share=0.5),
+    _launch("rope.neg", "a", "a", share=0.5),
+    _launch("rope.add", "aa", "a", times=2, share=0.5),
+    _launch("rope.cat", "a", "a"),
+)
+ROPES = {
+    "": (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED),
+    "fp32": (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
+    "halves": (Sequence(_ROTATE_HALVES, _ROTATE_HALVES_BACKWARD), _ROPE_FUSED),
+}
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
 ROPE_JOIN = Sequence((_launch("rope.cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
 
@@ -312,6 +326,74 @@ SCALE = Sequence((_launch("pointwise", "a", "a"),), (_launch("pointwise", "a", "
 RESIDUAL = Sequence((_launch("add", "aa", "a"),))
 ACCUMULATE = (_launch("add", "aa", "a"),)  # two gradients of one tensor meet
 CONTIGUOUS = (_launch("transpose", "a", "a"),)
+LIFT = Sequence((_TO_FP32,), (_FROM_FP32,))
+_MASK = _launch("pointwise_strided", "a", "a")
+_MASK_FP32 = _launch("pointwise_strided", "f", "f")
+_SOFTMAX_FP32 = _launch("softmax", "f", "f", special=1)
+_SOFTMAX_FP32_BACKWARD = _launch("softmax_backward", "ff", "f")
+# Attention written out in a family's own code: what happens to the scores, queries x keys, between the two products
+SCORES: dict[str, Sequence] = {
+    "sinks": Sequence(  # gpt-oss: a column of sinks beside the keys, the largest score taken off, softmax in 16 bit
+        (
+            _launch("pointwise", "a", "a"),
+            _MASK,
+            _launch("cat", "a", "a"),
+            _launch("reduce", "a", "i"),
+            _launch("pointwise_strided", "a", "a"),
+            _launch("softmax", "a", "a", special=1),
+        ),
+        (
+            _launch("fill", "", "a"),
+            _launch("transpose.slice_backward", "a", "a"),
+            _launch("softmax_backward", "aa", "a"),
+            _launch("pointwise", "a", "a"),
+            _launch("reduce", "a", "r"),
+            _launch("fill", "", "a"),
+            _launch("scatter_add", "i", "r"),
+            _launch("add", "aa", "a"),
+            _launch("pointwise", "a", "a"),
+            _launch("reduce", "r", "", whole=False),
+        ),
+        Operands.of("aai"),
+    ),
+    "alibi": Sequence(  # BLOOM: the product adds the positions itself
+        (_MASK, _TO_FP32, _SOFTMAX_FP32, _FROM_FP32), (_TO_FP32, _SOFTMAX_FP32_BACKWARD, _FROM_FP32), Operands.of("fa")
+    ),
+    "alibi_fp32": Sequence(  # MPT: positions in fp32 lift the scores
+        (
+            _launch("pointwise", "a", "a"),
+            _launch("pointwise_strided", "a", "f"),
+            _launch("copy", "f", "f"),
+            _MASK_FP32,
+            _SOFTMAX_FP32,
+            _FROM_FP32,
+        ),
+        (
+            _TO_FP32,
+            _SOFTMAX_FP32_BACKWARD,
+            _launch("copy", "f", "f"),
+            _MASK_FP32,
+            _FROM_FP32,
+            _launch("pointwise", "a", "a"),
+        ),
+        Operands.of("fa"),
+    ),
+    "fp32": Sequence(  # GPT-J, CodeGen: scores of fp32 queries and keys
+        (_launch("pointwise", "f", "f"), _MASK_FP32, _SOFTMAX_FP32, _FROM_FP32),
+        (_TO_FP32, _SOFTMAX_FP32_BACKWARD, _launch("pointwise", "f", "f")),
+        Operands.of("fa"),
+    ),
+    "fp32_where": Sequence(  # GPT-Neo: not scaled, masked twice
+        (_MASK_FP32, _MASK_FP32, _SOFTMAX_FP32, _FROM_FP32),
+        (_TO_FP32, _SOFTMAX_FP32_BACKWARD, _MASK_FP32),
+        Operands.of("fa"),
+    ),
+    "clamped": Sequence(  # XGLM: kept above the least number
+        (_MASK, _launch("pointwise", "a", "a"), _launch("softmax", "a", "a", special=1)),
+        (_launch("softmax_backward", "aa", "a"), _launch("pointwise", "aa", "a", times=2)),
+        Operands.of("aa"),
+    ),
+}
 SOFTCAP = Sequence(
     (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("pointwise", "a", "a")),
     (_launch("pointwise", "a", "a"), _launch("mul", "aa", "a"), _launch("pointwise", "a", "a")),

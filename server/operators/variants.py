@@ -12,9 +12,10 @@ class Variant:
     norm:       key of sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
+    scores:     key of sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
-    rope_fp32:  angles stay in fp32 and lift the products
+    rope:       key of sequences.ROPES where it rotates otherwise: "fp32" (angles in fp32 lift the products), "halves"
     repeats_angles:   expands the rotary table in every layer
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
@@ -24,9 +25,10 @@ class Variant:
 
     norm: str = ""
     fused_qkv: str = "slice"
+    scores: str = ""
     broadcasts_kv: bool = False
     joins_rope: bool = False
-    rope_fp32: bool = False
+    rope: str = ""
     repeats_angles: bool = False
     scales_embedding: bool = False
     scales_residual: bool = False
@@ -52,7 +54,14 @@ VARIANTS: dict[str, Variant] = {
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
+    "bloom": Variant(scores="alibi"),
+    "codegen": Variant(scores="fp32"),
     "gpt2": _SPLIT,
+    "gpt_neo": Variant(scores="fp32_where"),
+    "gpt_oss": Variant(scores="sinks", rope="halves"),
+    "gptj": Variant(scores="fp32"),
+    "mpt": Variant(scores="alibi_fp32"),
+    "xglm": Variant(scores="clamped"),
     "gpt_bigcode": _SPLIT,
     "gpt_neox": Variant(fused_qkv="chunk"),
     "cohere": Variant(scales_logits=True),
@@ -63,9 +72,9 @@ VARIANTS: dict[str, Variant] = {
     "granite": _GRANITE,
     "granitemoe": _GRANITE,
     "nemotron": Variant(norm="layer_shifted"),
-    "olmo": Variant(norm="layer_fp32", rope_fp32=True),
-    "olmo2": Variant(norm="rms_late", rope_fp32=True),
-    "olmo3": Variant(norm="rms_late", rope_fp32=True),
+    "olmo": Variant(norm="layer_fp32", rope="fp32"),
+    "olmo2": Variant(norm="rms_late", rope="fp32"),
+    "olmo3": Variant(norm="rms_late", rope="fp32"),
     "phi3": Variant(joins_rope=True),
     "mixtral": Variant(combines_fp32=True),
     "olmoe": Variant(renormalises=False),

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import tomllib
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
-from tilewise.server.operators.attention_kernel import Heads, kernel, pairs
+from tilewise.server.operators.attention_kernel import Heads, kernel, pairs, reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.math_attention import math_attention
-from tilewise.server.operators.numbers import Number, local, same, some
+from tilewise.server.operators.numbers import Number, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import CONTIGUOUS, ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
 from tilewise.server.operators.variants import Variant
@@ -32,6 +33,8 @@ def attend(
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
     heads = heads_of(plan, att, tokens, source)
+    if plan.decode and not plan.fused and some(reach(att)):  # transformers keeps no more keys than a window reaches
+        heads = replace(heads, seq_kv=smaller(heads.seq_kv, reach(att)))
     with e.scope(part="attention"):
         if att.indexer is not None:
             _index(e, plan, att.indexer, att.causal, heads, style)

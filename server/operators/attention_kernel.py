@@ -55,6 +55,11 @@ def _chunked(tokens: Number, chunk: Number) -> Number:
     return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
 
 
+def reach(att: Attention) -> Number:
+    """Keys that a query sees at most: its window or its chunk; 0: all of them."""
+    return choose(att.window > 0, att.window, att.chunk)
+
+
 def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0) -> None:
     """Softmax attention over the heads of one rank.
 
@@ -62,20 +67,18 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py).
     `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
-    span = choose(att.window > 0, att.window, att.chunk)
+    span = reach(att)
     windowed = some(span) and some(heads.seq_kv - span + 1)
     traced = plan.fused and att.causal and not att.cross
-    masked = not (bare or plan.served) and (traced or (windowed and not plan.decode))
+    masked = not (bare or plan.served) and (traced or windowed)
     kv_heads = heads.kv
-    if masked and plan.decode:  # a static cache: keys and values of its whole length, written out for every head
-        if not same(heads.q, heads.kv):
-            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
-            kv_heads = heads.q
-    elif masked:
-        _mask(e, plan, heads)
-        _mask_reads(e, plan, heads)
-        if not same(heads.q, heads.kv):
-            repeat_kv(e, plan, heads)
+    if masked:
+        if not (plan.decode and plan.fused):
+            _mask(e, plan, heads)
+        if not plan.decode:
+            _mask_reads(e, plan, heads)
+        if not same(heads.q, heads.kv):  # in decode keys and values of the whole cache
+            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
             kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
@@ -199,18 +202,16 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """sdpa turns a boolean mask into one of the scores' type."""
-    area = heads.seq_q * heads.seq_kv
-    e.memory(
-        "mask",
-        "pointwise",
-        heads.seq_q,
-        heads.seq_kv,
-        area,
-        plan.width * area,
-        direction=e.forward,
-        kernels=1 if plan.fused else 3,
-    )
+    """sdpa turns a boolean mask into one of the scores' type, for every sequence: zeros, the mask's opposite, -inf where it holds."""
+    rows, cols = heads.seq_q, heads.seq_kv
+    area, wide = rows * cols, plan.width * rows * cols
+    if plan.fused:
+        e.memory("mask", "pointwise", rows, cols, area, wide, direction=e.forward)
+        return
+    rows, area, wide = plan.batch * rows, plan.batch * area, plan.batch * wide
+    e.memory("mask", "fill", rows, cols, 0, wide, direction=e.forward)
+    e.memory("mask", "pointwise", rows, cols, area, area, direction=e.forward)
+    e.memory("mask", "pointwise", rows, cols, area + wide, wide, direction=e.forward)
 
 
 def _mask_reads(e: Emitter, plan: Plan, heads: Heads) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Series
+
 from tilewise.server.architecture.model import Architecture, Embedding, Split
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, some
+from tilewise.server.operators.numbers import Number, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
 from tilewise.server.operators.variants import Variant
@@ -15,10 +17,11 @@ ATOMIC_EMBEDDING = 3072
 SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that add up
 
 
-def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
-    """Position ids, the check for a packed batch, the rotary tables: tiny kernels that eager code launches.
+def positions(e: Emitter, plan: Plan, rope_dim: Number, spans: Series[Number], style: Variant) -> None:
+    """Position ids, the check for a packed batch, masks, the rotary tables: tiny kernels that eager code launches.
 
-    transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer.
+    transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
+    for every kind of mask; spans: the reach of each kind of attention, 0 for all keys.
     """
     if plan.fused:
         return
@@ -26,12 +29,31 @@ def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
         ids = 8 * plan.tokens
         e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
         if plan.workload.cache == "none" and not plan.decode:
-            e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=10 if plan.batch == 1 else 9)
+            kernels = (10 if plan.batch == 1 else 9) * len(spans)
+            e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
+        for span in spans:
+            _make_mask(e, plan, span, style)
         if some(rope_dim):
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
             e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
+
+
+def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
+    """A mask for all layers of a kind (masking_utils.sdpa_mask), where sdpa's causal flag does not do; written-out attention adds it."""
+    rows, cols = plan.sequence, smaller(plan.context, span) if some(span) and plan.decode else plan.context
+    windowed = some(span) and some(plan.context - span + 1)
+    if not (windowed or style.scores):
+        return
+    area = rows * cols
+    e.memory("mask_indices", "pointwise", cols, 1, 8 * cols, 8 * cols, repeat=8 if windowed else 6)
+    e.memory("mask_compare", "pointwise_strided", rows, cols, 0, area, repeat=1 + windowed)
+    if windowed:
+        e.memory("mask_and", "pointwise", rows, cols, 1.5 * area, area, repeat=2)
+    if style.scores:
+        e.memory("mask_where", "pointwise", rows, cols, area, plan.width * area)
+        e.memory("mask_where", "fill", 1, 1, 0, plan.width)
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:

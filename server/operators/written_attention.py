@@ -5,6 +5,8 @@ transformers has no sdpa for these families (gpt-oss's sinks, BLOOM's and MPT's 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout
 from tilewise.server.operators.attention_kernel import Heads, pairs, repeat_kv
@@ -21,7 +23,7 @@ def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str) -> None
     """One attention sub-layer's kernels, between its projections and the output's; scores: key of sequences.SCORES."""
     queries, keys = heads.tokens * heads.q, plan.batch * heads.seq_kv * heads.q
     if not same(heads.q, heads.kv):
-        repeat_kv(e, plan, heads)
+        repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
     if scores in LIFTED:
         operation(e, plan, "lift_q", LIFT, queries, heads.dim)
         operation(e, plan, "lift_k", LIFT, keys, heads.dim)

@@ -161,6 +161,46 @@ _RMS_LATE = Sequence(  # OLMo 2: weight * x_hat in fp32, then cast
     ),
     Operands.of("ffr"),
 )
+_RMS_LIFTED = Sequence(  # Helium: the weight is lifted to fp32 first
+    (_TO_FP32, *_VARIANCE, _launch("cast", "w", "v"), _launch("mul.col", "fv", "f"), _FROM_FP32), _RMS_SHIFTED.backward, Operands.of("ffrv")
+)
+_LAYERNORM_WRITTEN = Sequence(  # Cohere: written out in fp32
+    (
+        _TO_FP32,
+        _launch("reduce", "f", "r"),
+        _launch("pointwise_strided", "fr", "f"),  # less the mean, for the variance
+        _launch("pointwise.pow", "f", "f"),
+        _launch("reduce", "f", "r"),
+        _launch("pointwise_strided", "fr", "f"),
+        _launch("pointwise", "r", "r"),
+        _launch("pointwise.rsqrt", "r", "r", special=1, special_per="row"),
+        _launch("mul.row", "fr", "f"),
+        _launch("cast", "w", "v"),
+        _launch("mul.col", "fv", "f"),
+        _FROM_FP32,
+    ),
+    (
+        _TO_FP32,
+        _launch("mul.col", "fv", "f"),
+        _launch("mul", "ff", "f"),
+        _launch("reduce_columns", "f", "v", kernels=2),
+        _launch("cast", "v", "w"),
+        _launch("mul", "ff", "f"),
+        _launch("mul.row", "fr", "f"),
+        _launch("reduce", "f", "r"),
+        _launch("pointwise", "rr", "r", times=3),
+        _launch("pointwise", "f", "f", times=2),
+        _launch("reduce", "f", "r", times=2),
+        _launch("pointwise.expand", "r", "f", times=2),
+        _launch("copy", "f", "f"),
+        _launch("pointwise", "f", "f"),
+        _launch("mul", "ff", "f"),
+        _launch("add", "ff", "f", times=2),
+        _launch("pointwise", "rr", "r"),
+        _FROM_FP32,
+    ),
+    Operands.of("fffrr"),
+)
 _LAYERNORM_FP32 = Sequence(  # OLMo: without weights, in fp32
     (_TO_FP32, _launch("layernorm", "f", "frr"), _FROM_FP32),
     (_TO_FP32, _launch("layernorm_backward", "ffrr", "f"), _launch("fill", "", "v"), _FROM_FP32),
@@ -194,7 +234,9 @@ NORMS = {
     "rms_plain": (_RMS_PLAIN, _RMS_FUSED),
     "rms_shifted": (_RMS_SHIFTED, _RMS_FUSED),
     "rms_late": (_RMS_LATE, _RMS_FUSED),
+    "rms_lifted": (_RMS_LIFTED, _RMS_FUSED),
     "layer": (_LAYERNORM, _LAYERNORM_FUSED),
+    "layer_written": (_LAYERNORM_WRITTEN, _LAYERNORM_FUSED),
     "layer_fp32": (_LAYERNORM_FP32, _LAYERNORM_FUSED),
     "layer_shifted": (_LAYERNORM_SHIFTED, _LAYERNORM_FUSED),
 }
@@ -235,6 +277,35 @@ _ROTATE_FP32_BACKWARD = (
     _launch("rope.add", "aa", "a"),
 )
 _ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope.compiled", "a", "a"),))
+_ROTATE_LIFTED = (  # Cohere: the heads in fp32
+    _TO_FP32,
+    _launch("rope.mul", "f", "f"),
+    _launch("rope.neg", "f", "f", share=0.5),
+    _launch("rope.cat", "f", "f"),
+    _launch("rope.mul", "f", "f"),
+    _launch("rope.add", "ff", "f"),
+    _FROM_FP32,
+)
+_SLICE_BACKWARD_FP32 = (_launch("fill", "", "f"), _launch("transpose.slice_backward", "f", "f", share=0.5))
+_ROTATE_LIFTED_BACKWARD = (
+    _TO_FP32,
+    _launch("rope.mul", "f", "f", times=2),
+    _launch("rope.neg", "f", "f", share=0.5),
+    *_SLICE_BACKWARD_FP32,
+    *_SLICE_BACKWARD_FP32,
+    _launch("rope.add", "ff", "f", times=2),
+    _FROM_FP32,
+)
+_ROTATE_FACTORS_LIFTED = (  # ERNIE 4.5: both factors in fp32, the rotated half made in 16 bit
+    _TO_FP32,
+    _launch("rope.mul", "f", "f"),
+    _launch("rope.neg", "a", "a", share=0.5),
+    _launch("rope.cat", "a", "a"),
+    _TO_FP32,
+    _launch("rope.mul", "f", "f"),
+    _launch("rope.add", "ff", "f"),
+    _FROM_FP32,
+)
 _ROTATE_HALVES = (  # gpt-oss: both halves turned by themselves
     _launch("rope.mul", "a", "a", times=4, share=0.5),
     _launch("rope.add", "aa", "a", times=2, share=0.5),
@@ -249,6 +320,8 @@ _ROTATE_HALVES_BACKWARD = (
 ROPES = {
     "": (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED),
     "fp32": (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
+    "lifted": (Sequence(_ROTATE_LIFTED, _ROTATE_LIFTED_BACKWARD), _ROPE_FUSED),
+    "factors_lifted": (Sequence(_ROTATE_FACTORS_LIFTED, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
     "halves": (Sequence(_ROTATE_HALVES, _ROTATE_HALVES_BACKWARD), _ROPE_FUSED),
 }
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.

@@ -15,8 +15,8 @@ class Variant:
     scores:     key of sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
-    rope:       key of sequences.ROPES where it rotates otherwise: "fp32" (angles in fp32 lift the products), "halves"
-    repeats_angles:   expands the rotary table in every layer
+    rope:       key of sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
+    repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
     renormalises:     divides the chosen experts' weights by their sum
@@ -29,7 +29,7 @@ class Variant:
     broadcasts_kv: bool = False
     joins_rope: bool = False
     rope: str = ""
-    repeats_angles: bool = False
+    repeats_angles: int = 0
     scales_embedding: bool = False
     scales_residual: bool = False
     softcaps_logits: bool = False
@@ -46,6 +46,7 @@ class Variant:
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
 _GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
+_COHERE = Variant(norm="layer_written", rope="lifted", scales_logits=True)
 _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 VARIANTS: dict[str, Variant] = {
@@ -64,11 +65,14 @@ VARIANTS: dict[str, Variant] = {
     "xglm": Variant(scores="clamped"),
     "gpt_bigcode": _SPLIT,
     "gpt_neox": Variant(fused_qkv="chunk"),
-    "cohere": Variant(scales_logits=True),
-    "cohere2": Variant(scales_logits=True),
+    "cohere": _COHERE,
+    "cohere2": _COHERE,
+    "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
+    "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
     "falcon": Variant(fused_qkv="index", broadcasts_kv=True),
-    "glm": Variant(repeats_angles=True),
-    "glm4": Variant(repeats_angles=True),
+    "glm": Variant(repeats_angles=2),
+    "glm4": Variant(repeats_angles=2),
+    "helium": Variant(norm="rms_lifted", repeats_angles=2),
     "granite": _GRANITE,
     "granitemoe": _GRANITE,
     "nemotron": Variant(norm="layer_shifted"),

@@ -16,7 +16,14 @@ from tilewise.server.operators.linear import accumulate, norm, operation, projec
 from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
+from tilewise.server.operators.sequences import (
+    ATTENTION_GATE,
+    CONTIGUOUS,
+    ROPE_JOIN,
+    ROPE_JOIN_NOTHING,
+    ROPES,
+    SCALED_QUERIES,
+)
 from tilewise.server.operators.variants import Variant
 from tilewise.server.operators.written_attention import written_attention
 
@@ -40,6 +47,8 @@ def attend(
             _index(e, plan, att.indexer, att.causal, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)
+        if style.scales_queries and not plan.fused:
+            operation(e, plan, "scale_q", SCALED_QUERIES, heads.tokens * heads.q, heads.dim)
         if plan.decode and not att.cross:
             _append_cache(e, plan, att, style, heads)
         if plan.decode and att.latent is not None:
@@ -53,6 +62,8 @@ def attend(
         copied = joined and not plan.fused
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)
+        if any(linear.name == "gate_proj" for linear in att.projections) and not plan.fused:
+            operation(e, plan, "gate", ATTENTION_GATE, tokens, heads.q * heads.dim_v)
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
@@ -81,7 +92,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
             project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
-    elif len(inputs) in (1, 3) and not some(att.compression):
+    elif len(inputs) in (1, 3, 4) and not some(att.compression):  # with a gate: 4
         project(e, plan, inputs, heads.tokens, outputs=outputs(plan, att, inputs), save_input=keep)
         _regroup(e, plan, att, style.fused_qkv if len(inputs) == 1 else "", heads)
     else:  # a chain of low-rank projections

@@ -306,6 +306,8 @@ _ROTATE_FACTORS_LIFTED = (  # ERNIE 4.5: both factors in fp32, the rotated half 
     _launch("rope.add", "ff", "f"),
     _FROM_FP32,
 )
+_ROTATE_COMPLEX = (_TO_FP32, _launch("rope.mul", "f", "f"), _FROM_FP32)  # Llama 4: as complex numbers
+_ROTATE_COMPLEX_BACKWARD = (_TO_FP32, _launch("copy", "r", "r", whole=False), _launch("rope.mul", "f", "f"), _FROM_FP32)
 _ROTATE_HALVES = (  # gpt-oss: both halves turned by themselves
     _launch("rope.mul", "a", "a", times=4, share=0.5),
     _launch("rope.add", "aa", "a", times=2, share=0.5),
@@ -322,6 +324,7 @@ ROPES = {
     "fp32": (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
     "lifted": (Sequence(_ROTATE_LIFTED, _ROTATE_LIFTED_BACKWARD), _ROPE_FUSED),
     "factors_lifted": (Sequence(_ROTATE_FACTORS_LIFTED, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
+    "complex": (Sequence(_ROTATE_COMPLEX, _ROTATE_COMPLEX_BACKWARD), _ROPE_FUSED),
     "halves": (Sequence(_ROTATE_HALVES, _ROTATE_HALVES_BACKWARD), _ROPE_FUSED),
 }
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
@@ -368,6 +371,29 @@ ACTIVATIONS: dict[str, Sequence] = {
          _launch("add", "aa", "a")),
         Operands.of("aa"),
     ),
+    "xielu": Sequence(  # Apertus: written out, with two learned numbers
+        (
+            _launch("pointwise", "w", "w", times=3),
+            _launch("pointwise", "a", "b"),
+            _launch("pointwise", "a", "a", times=5),
+            _launch("pointwise", "a", "a", special=1),  # expm1
+            _launch("mul", "aa", "a"),
+            _launch("add", "aa", "a", times=3),
+            _launch("pointwise", "aab", "a"),
+        ),
+        (
+            _launch("fill", "", "w", times=2),
+            _launch("pointwise", "ab", "a", times=3),
+            _launch("pointwise", "a", "a", times=7),
+            _launch("mul", "aa", "a", times=5),
+            _launch("add", "aa", "a", times=5),
+            _launch("pointwise", "a", "b", times=2),
+            _launch("pointwise", "aab", "a"),
+            _launch("reduce", "a", "r", times=2),
+            _launch("pointwise", "w", "w", times=2),
+        ),
+        Operands.of("aaaaaabb"),
+    ),
     "relu2": Sequence(
         (_launch("activation", "a", "a"), _launch("pointwise", "a", "a")),
         (_launch("pointwise", "a", "a", times=2), _launch("mul", "aa", "a"), _launch("activation_backward", "aa", "a")),
@@ -394,6 +420,16 @@ SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared expert
         _launch("pointwise", "rr", "r"),
     ),
     Operands.of("a"),
+)
+SCALED_QUERIES = Sequence(  # Ministral 3, Llama 4: by the logarithm of the position, which every layer works out
+    (_launch("pointwise", "r", "r", times=6), _launch("cast", "r", "r", whole=False), _launch("mul.row", "ar", "a")),
+    (_launch("mul.row", "ar", "a"),),
+    Operands.of("r"),
+)
+ATTENTION_GATE = Sequence(
+    (_launch("pointwise", "a", "a", special=1), _launch("mul", "aa", "a")),
+    (_launch("mul", "aa", "a", times=2), _launch("pointwise", "aa", "a")),
+    Operands.of("aa"),
 )
 SCALE = Sequence((_launch("pointwise", "a", "a"),), (_launch("pointwise", "a", "a"),))
 RESIDUAL = Sequence((_launch("add", "aa", "a"),))
@@ -508,3 +544,51 @@ CAST_ROW = (
     _launch("cast", "f", "b"),
 )
 CAST_TRANSPOSED = (_launch("transpose", "b", "b"),)  # _scaled_mm reads its first operand by rows, its second by columns
+
+
+@dataclass(frozen=True, slots=True)
+class Router:
+    """From logits to scores of experts, tokens x experts; small: further kernels over the chosen experts alone."""
+
+    scores: Sequence
+    small: int = 0
+    small_backward: int = 0
+
+
+_SIGMOID = (_launch("pointwise", "f", "f", special=1), _launch("pointwise", "f", "f"))  # and a bias that corrects the choice
+_BEST_GROUPS = (  # two best experts of each group, the best groups, a mask over the experts of the others
+    _launch("topk", "f", "r", kernels=2),
+    _launch("reduce", "r", "r"),
+    _launch("topk", "r", "r", kernels=2),
+    _launch("fill", "", "r"),
+    _launch("scatter_add", "r", "r"),
+    _launch("cast", "f", "b"),
+    _launch("pointwise", "b", "b"),
+    _launch("copy", "f", "f"),
+    _launch("mul.row", "fb", "f"),
+)
+_SPARSE_MIXER = (  # PhiMoE: for each of two experts
+    _launch("reduce", "a", "i"),
+    _launch("pointwise", "a", "a", times=2),
+    _launch("pointwise_strided", "a", "a"),
+    _launch("pointwise", "aa", "a"),
+    _launch("pointwise", "a", "b"),
+    _launch("copy", "a", "a"),
+    _launch("mul.row", "ab", "a"),
+    _launch("softmax", "a", "a", special=1),
+    _launch("gather", "i", "r"),
+)
+_SPARSE_MIXER_BACKWARD = (
+    _launch("fill", "", "a"),
+    _launch("scatter_add", "i", "r"),
+    _launch("softmax_backward", "aa", "a"),
+    _launch("copy", "a", "a"),
+    _launch("mul.row", "ab", "a"),
+)
+ROUTERS = {
+    "softmax": Router(
+        Sequence((_TO_FP32, _launch("softmax", "f", "f", special=1)), (_launch("softmax_backward", "ff", "f"), _FROM_FP32))
+    ),
+    "sigmoid": Router(Sequence((_TO_FP32, *_SIGMOID), (_launch("pointwise", "ff", "f"), _FROM_FP32)), 2, 1),
+    "groups": Router(Sequence((*_SIGMOID, *_BEST_GROUPS), (_launch("pointwise", "ff", "f"),)), 3, 2),
+}

@@ -19,6 +19,9 @@ class Variant:
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
+    scales_queries:   by a logarithm of the position
+    router:      key of sequences.ROUTERS, or "every_expert": all experts work on all tokens
+    router_fp32: lifts the router's factors to fp32
     renormalises:     divides the chosen experts' weights by their sum
     combines_fp32:    keeps the routing weights, and so the weighted rows, in fp32
     """
@@ -34,6 +37,9 @@ class Variant:
     scales_residual: bool = False
     softcaps_logits: bool = False
     scales_logits: bool = False
+    scales_queries: bool = False
+    router: str = "softmax"
+    router_fp32: bool = False
     renormalises: bool = True
     combines_fp32: bool = False
 
@@ -45,13 +51,28 @@ class Variant:
 
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
+_GEMMA2 = Variant(norm="rms_shifted", scales_embedding=True, softcaps_logits=True)
 _GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
 _COHERE = Variant(norm="layer_written", rope="lifted", scales_logits=True)
+_SIGMOID = Variant(router="sigmoid", combines_fp32=True)
+_GROUPS = Variant(router="groups", router_fp32=True, combines_fp32=True)
 _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 VARIANTS: dict[str, Variant] = {
+    "afmoe": _SIGMOID,
+    "deepseek_v3": _GROUPS,
+    "dots1": _GROUPS,
+    "exaone_moe": _GROUPS,
+    "glm4_moe": _GROUPS,
+    "glm4_moe_lite": _GROUPS,
+    "llama4_text": Variant(router="every_expert", rope="complex"),
+    "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
+    "ministral3": Variant(scales_queries=True),
+    "nanochat": Variant(softcaps_logits=True),
+    "solar_open": _GROUPS,
+    "vaultgemma": _GEMMA2,
     "gemma": _GEMMA,
-    "gemma2": Variant(norm="rms_shifted", scales_embedding=True, softcaps_logits=True),
+    "gemma2": _GEMMA2,
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import Kind, Layout
+from tilewise.hwdb.table import Layout
 from tilewise.server.operators.attention_kernel import Heads, pairs, repeat_kv
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
@@ -51,11 +51,9 @@ def _row(
 ) -> None:  # fmt: skip
     """Whole sequences are multiplied, of which the model needs the causal pairs."""
     m, n, k = sizes
-    groups, width = plan.batch * heads.q, 4 if precision == Precision.FP32 else plan.width
-    work = 2.0 * m * n * k * groups
+    width = 4.0 if precision == Precision.FP32 else float(plan.width)
     needed = pairs(heads.seq_q, heads.seq_kv, True) / (heads.seq_q * heads.seq_kv)
-    e.add(
-        name, direction, Kind.GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision,
-        flops=needed * work if e.keep else 0, executed_flops=work, output_bytes=width,
-        bytes_read=width * groups * k * (m + n), bytes_written=width * groups * m * n,
+    e.gemm(
+        name, m, n, k, precision=precision, widths=(width,) * 3, layout=layout, direction=direction,
+        groups=plan.batch * heads.q, needed=needed,
     )  # fmt: skip

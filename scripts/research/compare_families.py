@@ -94,7 +94,7 @@ def case(family: str) -> Case:
         shorten(config, keys)
         with torch.device("meta"):
             model = kind._from_config(config, dtype=torch.bfloat16)
-    except Exception as error:  # noqa: BLE001 - any of transformers' own
+    except Exception as error:
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
     unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
     stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in unsaid}
@@ -216,7 +216,7 @@ def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
         raise NotComparable(f"the reader refuses its default config: {error}") from error
     try:
         calls = traced(subject.model, phase)
-    except Exception as error:  # noqa: BLE001 - any of transformers' own
+    except Exception as error:
         raise NotComparable(f"cannot be traced: {str(error).splitlines()[0][:120]}") from error
     return ours, placed(calls, subject.family).table(), attention_of(calls)
 

@@ -51,8 +51,6 @@ def attend(
             operation(e, plan, "scale_q", SCALED_QUERIES, heads.tokens * heads.q, heads.dim)
         if plan.decode and not att.cross:
             _append_cache(e, plan, att, style, heads)
-        if plan.decode and att.latent is not None:
-            _expand_latent(e, plan, att.latent, att, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
         elif style.scores and not plan.fused:
@@ -166,8 +164,8 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     k_heads = 1 if shared else heads.kv
     for name, count, rows in (("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)):
         operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
-        if joins and not plan.fused:
-            operation(e, plan, name, join, rows * (heads.q if shared else count), heads.dim)
+        if joins and not plan.fused and not shared:
+            operation(e, plan, name, join, rows * count, heads.dim)
     return joins
 
 
@@ -191,18 +189,6 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
         if strided:
             slow = half * (_cache_facts()["strided_cat"]["factor"] - 1)
             e.memory("kv_append_slow", "cat", plan.batch * heads.seq_kv, width / 2, slow, slow, kernels=0)
-
-
-def _expand_latent(e: Emitter, plan: Plan, latent: Latent, att: Attention, heads: Heads) -> None:
-    """Keys of every head out of the whole latent cache: transformers expands it at every token, and absorbs nothing.
-
-    Its copies write the part without positions and the rotated part, the same for all heads, side by side.
-    """
-    rows = plan.batch * heads.seq_kv * heads.q
-    op = "copy" if plan.fused else "transpose"
-    for cols in (latent.nope_dim, latent.rope_dim):
-        size = rows * cols * plan.width
-        e.memory("expand_keys", op, rows, cols, size, size)
 
 
 @cache
@@ -230,10 +216,46 @@ def project_latent(
         if linear not in first and not (cached and plan.served):
             tokens = plan.batch * heads.seq_kv if cached else heads.tokens
             project(e, plan, (linear,), tokens, save_input=not plan.selective)
-    if not plan.fused and not plan.decode:
-        cols = heads.q * heads.dim
-        size = heads.tokens * cols * plan.width
-        e.memory("join_heads", "rope.cat", heads.tokens * heads.q, heads.dim, size, size, direction=e.forward)
+    _join_latent(e, plan, latent, heads)
+
+
+def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads) -> None:
+    """Queries and keys of every head out of a part without positions and a rotated part, for keys the same for all heads.
+
+    In decode the keys are those of the whole latent cache: transformers expands it at every token, and absorbs nothing.
+    """
+    keys = plan.batch * heads.seq_kv * heads.q
+    if plan.decode or not plan.fused:
+        op = "copy" if plan.fused else "transpose"
+        for cols, sharers in ((latent.nope_dim, 1), (latent.rope_dim, heads.q)):
+            size = keys * cols * plan.width
+            e.memory("expand_keys", op, keys, cols, size / sharers, size, direction=e.forward)
+    if plan.fused:
+        return
+    queries = heads.tokens * heads.q
+    size = queries * heads.dim * plan.width
+    e.memory("join_heads", "rope.cat", queries, heads.dim, size, size, direction=e.forward)
+    if plan.train and e.keep:
+        _join_latent_backward(e, plan, latent, heads, queries)
+
+
+def _join_latent_backward(e: Emitter, plan: Plan, latent: Latent, heads: Heads, rows: Number) -> None:
+    """The gradients' parts side by side, in the layout of their products; the shared rotated key's are added up.
+
+    Keys were written in place, part by part: for each part autograd copies the whole gradient and the part out of it.
+    """
+    for cols, repeat in ((heads.dim, 2), (latent.rope_dim, 2), (latent.nope_dim, 1)):
+        size = rows * cols * plan.width
+        e.memory("expand_keys", "copy", rows, cols, size, size, direction="backward", repeat=repeat)
+    rope = rows * latent.rope_dim * plan.width
+    e.memory("expand_keys", "fill", rows, latent.rope_dim, 0, rope, direction="backward")
+    e.memory("expand_keys", "reduce.repeat_kv_backward", heads.tokens, latent.rope_dim, rope, rope / heads.q, direction="backward")
+    joined = ((heads.tokens, latent.kv_rank + latent.rope_dim), (rows, latent.nope_dim + heads.dim_v), (rows, heads.dim))
+    for count, cols in joined:
+        size = count * cols * plan.width
+        e.memory("join_heads", "cat", count, cols, size, size, direction="backward")
+    for _, cols in joined[1:]:
+        e.launches("join_heads", CONTIGUOUS, rows, cols, plan.width, direction="backward")
 
 
 def _index(e: Emitter, plan: Plan, indexer: Indexer, causal: bool, heads: Heads, style: Variant) -> None:

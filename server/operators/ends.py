@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Series
-
-from tilewise.server.architecture.model import Architecture, Embedding, Split
+from tilewise.server.architecture.model import Architecture, Attention, Embedding, Split, Stack
+from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, smaller, some
+from tilewise.server.operators.numbers import Number, larger, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
+from tilewise.server.operators.sequences import (
+    ACTIVATIONS,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_NARROW,
+    RESIDUAL,
+    SCALE,
+    SOFTCAP,
+)
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -17,14 +23,31 @@ ATOMIC_EMBEDDING = 3072
 SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that add up
 
 
-def positions(e: Emitter, plan: Plan, rope_dim: Number, spans: Series[Number], style: Variant) -> None:
+def _rope_dim(stack: Stack) -> Number:
+    """Width of the rotary tables; 0 where the stack has none."""
+    dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
+    widest: Number = 0
+    for dim in dims:
+        widest = larger(widest, dim)
+    return widest
+
+
+def _spans(stack: Stack) -> list[Number]:
+    """The reach of each kind of attention of a stack, 0 for all keys; one number where layers differ in nothing else."""
+    mixers = [m for block in stack.blocks for m in block.mixers if isinstance(m, Attention) and not m.cross]
+    found = {some(reach(m)): reach(m) for m in mixers}
+    return list(found.values())
+
+
+def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     """Position ids, the check for a packed batch, masks, the rotary tables: tiny kernels that eager code launches.
 
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
-    for every kind of mask; spans: the reach of each kind of attention, 0 for all keys.
+    for every kind of mask. An encoder does neither.
     """
-    if plan.fused:
+    if plan.fused or _sees_all(stack):
         return
+    spans, rope_dim = _spans(stack), _rope_dim(stack)
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
@@ -117,12 +140,20 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:
-        loss(e, plan, asked, vocab)
+        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]))
 
 
-def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number) -> None:
-    """Cross entropy; eager code lifts the logits to fp32 first."""
+def _sees_all(stack: Stack) -> bool:
+    """Whether no attention of a stack is causal: an encoder."""
+    return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
+
+
+def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool) -> None:
+    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, encoders' does not."""
     with e.scope(layer="loss", part="loss", count=1):
+        if encoder and not plan.fused:
+            operation(e, plan, "cross_entropy", CROSS_ENTROPY_NARROW, tokens, vocab)
+            return
         operation(e, plan, "cross_entropy", CROSS_ENTROPY[plan.fused], tokens, vocab)
         if not plan.fused:
             labels = 8 * plan.tokens

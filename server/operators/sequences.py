@@ -319,6 +319,12 @@ _ROTATE_HALVES_BACKWARD = (
     _launch("rope.add", "aa", "a", times=2, share=0.5),
     _launch("rope.cat", "a", "a"),
 )
+_ROTATE_INTERLEAVED_BACKWARD = (  # DeepSeek V3: every other element instead of half a head
+    *_ROTATE_HALVES_BACKWARD[:-1],
+    *_SLICE_BACKWARD,
+    *_SLICE_BACKWARD,
+    _launch("add", "aa", "a"),
+)
 ROPES = {
     "": (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED),
     "fp32": (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
@@ -326,6 +332,7 @@ ROPES = {
     "factors_lifted": (Sequence(_ROTATE_FACTORS_LIFTED, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
     "complex": (Sequence(_ROTATE_COMPLEX, _ROTATE_COMPLEX_BACKWARD), _ROPE_FUSED),
     "halves": (Sequence(_ROTATE_HALVES, _ROTATE_HALVES_BACKWARD), _ROPE_FUSED),
+    "interleaved": (Sequence(_ROTATE_HALVES, _ROTATE_INTERLEAVED_BACKWARD), _ROPE_FUSED),
 }
 # Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
 ROPE_JOIN = Sequence((_launch("rope.cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
@@ -506,6 +513,15 @@ SCORES: dict[str, Sequence] = {
 SOFTCAP = Sequence(
     (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("pointwise", "a", "a")),
     (_launch("pointwise", "a", "a"), _launch("mul", "aa", "a"), _launch("pointwise", "a", "a")),
+    Operands.of("a"),
+)
+CROSS_ENTROPY_NARROW = Sequence(  # in the model's own precision
+    (_launch("cross_entropy", "a", "a", special=1), _launch("cross_entropy.nll", "ri", "r", whole=True)),
+    (
+        _launch("fill", "", "r"),
+        _launch("cross_entropy_backward.nll", "i", "a", kernels=2),
+        _launch("cross_entropy_backward", "aa", "a", special=1),
+    ),
     Operands.of("a"),
 )
 CROSS_ENTROPY = (

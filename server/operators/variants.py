@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,20 @@ _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 VARIANTS: dict[str, Variant] = {
     "afmoe": _SIGMOID,
-    "deepseek_v3": _GROUPS,
+    "deepseek_v2": Variant(rope="complex", router_fp32=True, combines_fp32=True, renormalises=False),
+    "deepseek_v3": replace(_GROUPS, rope="interleaved"),
     "dots1": _GROUPS,
     "exaone_moe": _GROUPS,
     "glm4_moe": _GROUPS,
-    "glm4_moe_lite": _GROUPS,
+    "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
     "llama4_text": Variant(router="every_expert", rope="complex"),
     "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
+    "mistral4": Variant(rope="interleaved", scales_queries=True),
     "ministral3": Variant(scales_queries=True),
     "nanochat": Variant(softcaps_logits=True),
     "solar_open": _GROUPS,
     "vaultgemma": _GEMMA2,
+    "youtu": Variant(rope="interleaved"),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3": _GEMMA,
@@ -95,7 +98,7 @@ VARIANTS: dict[str, Variant] = {
     "glm4": Variant(repeats_angles=2),
     "helium": Variant(norm="rms_lifted", repeats_angles=2),
     "granite": _GRANITE,
-    "granitemoe": _GRANITE,
+    "granitemoe": replace(_GRANITE, renormalises=False),
     "nemotron": Variant(norm="layer_shifted"),
     "olmo": Variant(norm="layer_fp32", rope="fp32"),
     "olmo2": Variant(norm="rms_late", rope="fp32"),

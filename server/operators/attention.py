@@ -56,7 +56,7 @@ def attend(
         elif style.scores and not plan.fused:
             written_attention(e, plan, heads, style.scores)
         else:
-            kernel(e, plan, att, heads)
+            kernel(e, plan, att, heads, masks=style.masks)
         copied = joined and not plan.fused
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)

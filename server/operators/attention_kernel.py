@@ -60,16 +60,18 @@ def reach(att: Attention) -> Number:
     return choose(att.window > 0, att.window, att.chunk)
 
 
-def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0) -> None:
+def kernel(
+    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False
+) -> None:
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py).
-    `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
+    `masks`: it always does. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
     span = reach(att)
     windowed = some(span) and some(heads.seq_kv - span + 1)
-    traced = plan.fused and att.causal and not att.cross
+    traced = (plan.fused or masks) and att.causal and not att.cross
     masked = not (bare or plan.served) and (traced or windowed)
     kv_heads = heads.kv
     if masked:
@@ -202,16 +204,19 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """sdpa turns a boolean mask into one of the scores' type, for every sequence: zeros, the mask's opposite, -inf where it holds."""
-    rows, cols = heads.seq_q, heads.seq_kv
-    area, wide = rows * cols, plan.width * rows * cols
     if plan.fused:
-        e.memory("mask", "pointwise", rows, cols, area, wide, direction=e.forward)
-        return
-    rows, area, wide = plan.batch * rows, plan.batch * area, plan.batch * wide
-    e.memory("mask", "fill", rows, cols, 0, wide, direction=e.forward)
-    e.memory("mask", "pointwise", rows, cols, area, area, direction=e.forward)
-    e.memory("mask", "pointwise", rows, cols, area + wide, wide, direction=e.forward)
+        area = heads.seq_q * heads.seq_kv
+        e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward)
+    else:
+        make_additive(e, plan, heads.seq_q, heads.seq_kv)
+
+
+def make_additive(e: Emitter, plan: Plan, rows: Number, cols: Number) -> None:
+    """sdpa turns a boolean mask into one of the scores' type, for every sequence: zeros, the mask's opposite, -inf where it holds."""
+    area = plan.batch * rows * cols
+    wide = plan.width * area
+    for kernel_name, read, written in (("fill", 0, wide), ("pointwise", area, area), ("pointwise", area + wide, wide)):
+        e.memory("mask", kernel_name, plan.batch * rows, cols, read, written, direction=e.forward)
 
 
 def _mask_reads(e: Emitter, plan: Plan, heads: Heads) -> None:

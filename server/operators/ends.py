@@ -67,7 +67,7 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
     """A mask for all layers of a kind (masking_utils.sdpa_mask), where sdpa's causal flag does not do; written-out attention adds it."""
     rows, cols = plan.sequence, smaller(plan.context, span) if some(span) and plan.decode else plan.context
     windowed = some(span) and some(plan.context - span + 1)
-    if not (windowed or style.scores):
+    if not (windowed or style.scores or style.masks):
         return
     area = rows * cols
     e.memory("mask_indices", "pointwise", cols, 1, 8 * cols, 8 * cols, repeat=8 if windowed else 6)

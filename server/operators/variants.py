@@ -14,6 +14,7 @@ class Variant:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
     scores:     key of sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
+    masks:      hands sdpa a mask where the causal flag would do
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
     rope:       key of sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
@@ -30,6 +31,7 @@ class Variant:
     fused_qkv: str = "slice"
     scores: str = ""
     broadcasts_kv: bool = False
+    masks: bool = False
     joins_rope: bool = False
     rope: str = ""
     repeats_angles: int = 0
@@ -66,6 +68,7 @@ VARIANTS: dict[str, Variant] = {
     "exaone_moe": _GROUPS,
     "glm4_moe": _GROUPS,
     "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
+    "hunyuan_v1_moe": Variant(combines_fp32=True),
     "llama4_text": Variant(router="every_expert", rope="complex"),
     "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
     "mistral4": Variant(rope="interleaved", scales_queries=True),
@@ -81,6 +84,7 @@ VARIANTS: dict[str, Variant] = {
     "qwen3_next": Variant(norm="rms_shifted"),
     "bloom": Variant(scores="alibi"),
     "codegen": Variant(scores="fp32"),
+    "flex_olmo": Variant(combines_fp32=True, renormalises=False),
     "gpt2": _SPLIT,
     "gpt_neo": Variant(scores="fp32_where"),
     "gpt_oss": Variant(scores="sinks", rope="halves"),
@@ -93,7 +97,7 @@ VARIANTS: dict[str, Variant] = {
     "cohere2": _COHERE,
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
     "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
-    "falcon": Variant(fused_qkv="index", broadcasts_kv=True),
+    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True),
     "glm": Variant(repeats_angles=2),
     "glm4": Variant(repeats_angles=2),
     "helium": Variant(norm="rms_lifted", repeats_angles=2),

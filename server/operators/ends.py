@@ -45,13 +45,14 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
     for every kind of mask. An encoder does neither.
     """
-    if plan.fused or _sees_all(stack):
+    if plan.fused:
         return
-    spans, rope_dim = _spans(stack), _rope_dim(stack)
+    spans, rope_dim = [] if _sees_all(stack) else _spans(stack), _rope_dim(stack)
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
-        e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
-        if plan.workload.cache == "none" and not plan.decode:
+        if spans:
+            e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
+        if spans and plan.workload.cache == "none" and not plan.decode:
             kernels = (10 if plan.batch == 1 else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans:

@@ -15,7 +15,7 @@ from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, all_reduce, operation, project, shard
 from tilewise.server.operators.numbers import Notes, Number
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.routing import Routing, combine, permute, route
+from tilewise.server.operators.routing import Routing, combine, index_put_kernels, permute, route
 from tilewise.server.operators.sequences import LIFT, RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 
@@ -68,7 +68,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
         else:
             route(e, plan, routing, style)
             permute(e, plan, routing)
-            _experts(e, plan, moe, routing)
+            _experts(e, plan, moe, routing, style)
             combine(e, plan, routing)
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
@@ -131,7 +131,7 @@ def _batched(
         )
 
 
-def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
+def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing, style: Variant) -> None:
     """Up and down with the activation between; transformers 5 holds an expert's gate and up as one matrix."""
     hit = distinct_experts(moe.count, moe.top_k, routing.tokens)
     loaded = hit if plan.fused else moe.count  # torch's eager kernel loads the matrix of every expert, hit or not
@@ -139,20 +139,23 @@ def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
     if moe.gated and len(first) == 2:
         first = [("gate_up_proj", first[0][1], first[0][2] + first[1][2])]
     for name, inputs, outputs in first:
-        _grouped(e, plan, name, routing.routed, outputs, inputs, loaded, moe.count)
+        _grouped(e, plan, name, routing.routed, outputs, inputs, loaded, moe)
     width = moe.width // plan.tp
-    activate(e, plan, moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
+    activate(e, plan, style.activation or moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
     if plan.train and e.keep and not plan.selective:
         e.save(routing.routed * width * plan.width)  # the input of the down-projection
-    _grouped(e, plan, down[0], routing.routed, down[2], down[1], loaded, moe.count)
+    _grouped(e, plan, down[0], routing.routed, down[2], down[1], loaded, moe)
 
 
 def _grouped(
-    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, loaded: Number, experts: Number
+    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, loaded: Number, moe: Experts
 ) -> None:
     """A grouped GEMM and its gradients; eager transformers masks every product for expert parallelism."""
+    experts = moe.count
     shape = {"precision": plan.linear, "widths": (plan.inner, plan.weight, float(plan.width))}
     e.grouped_gemm(name, rows, n, k, loaded, direction=e.forward, **shape)  # type: ignore[arg-type]
+    if moe.expert[0].bias and not plan.fused:
+        _bias(e, plan, name, rows, n, experts)
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
     if plan.train and e.keep:
@@ -162,6 +165,17 @@ def _grouped(
         e.grouped_gemm(name, rows, k, n, loaded, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
         if not plan.fused:
             _mask(e, plan, rows, n, "backward")
+
+
+def _bias(e: Emitter, plan: Plan, name: str, rows: Number, cols: Number, experts: Number) -> None:
+    """Each row's expert's bias, gathered and added; its gradient scattered back."""
+    size = rows * cols * plan.width
+    e.memory(f"{name}.bias", "gather.index", rows, cols, size, size, direction=e.forward)
+    e.memory(f"{name}.bias", "add", rows, cols, 2 * size, size, direction=e.forward)
+    if plan.train and e.keep:
+        whole, kernels = experts * cols * plan.width, index_put_kernels(rows, experts)
+        e.memory(f"{name}.bias", "fill", experts, cols, 0, whole, direction="backward")
+        e.memory(f"{name}.bias", "scatter_add", rows, cols, size, whole, direction="backward", kernels=kernels)
 
 
 def _mask(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:

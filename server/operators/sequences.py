@@ -296,6 +296,18 @@ _ROTATE_LIFTED_BACKWARD = (
     _launch("rope.add", "ff", "f", times=2),
     _FROM_FP32,
 )
+_ROTATE_LIFTED_TWICE = (_TO_FP32, *_ROTATE_LIFTED)  # ESM, ModernBERT: each factor apart
+_ROTATE_LIFTED_TWICE_BACKWARD = (
+    _TO_FP32,
+    _launch("rope.mul", "f", "f", times=2),
+    _launch("rope.neg", "f", "f", share=0.5),
+    *_SLICE_BACKWARD_FP32,
+    *_SLICE_BACKWARD_FP32,
+    _launch("rope.add", "ff", "f"),
+    _FROM_FP32,
+    _FROM_FP32,
+    _launch("rope.add", "aa", "a"),
+)
 _ROTATE_FACTORS_LIFTED = (  # ERNIE 4.5: both factors in fp32, the rotated half made in 16 bit
     _TO_FP32,
     _launch("rope.mul", "f", "f"),
@@ -329,6 +341,7 @@ ROPES = {
     "": (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED),
     "fp32": (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
     "lifted": (Sequence(_ROTATE_LIFTED, _ROTATE_LIFTED_BACKWARD), _ROPE_FUSED),
+    "lifted_twice": (Sequence(_ROTATE_LIFTED_TWICE, _ROTATE_LIFTED_TWICE_BACKWARD), _ROPE_FUSED),
     "factors_lifted": (Sequence(_ROTATE_FACTORS_LIFTED, _ROTATE_FP32_BACKWARD), _ROPE_FUSED),
     "complex": (Sequence(_ROTATE_COMPLEX, _ROTATE_COMPLEX_BACKWARD), _ROPE_FUSED),
     "halves": (Sequence(_ROTATE_HALVES, _ROTATE_HALVES_BACKWARD), _ROPE_FUSED),
@@ -371,6 +384,54 @@ ACTIVATIONS: dict[str, Sequence] = {
             _launch("add", "aa", "a", times=2),
         ),
         Operands.of("aaaa"),
+    ),
+    "bloom_gelu": Sequence(  # BLOOM's own, whose backward works tanh out again
+        (
+            _launch("pointwise", "a", "a", times=5),
+            _launch("pointwise", "a", "a", special=1),
+            _launch("mul", "aa", "a", times=3),
+        ),
+        (
+            _launch("pointwise", "a", "a", times=9),
+            _launch("pointwise", "a", "a", special=1),
+            _launch("mul", "aa", "a", times=7),
+            _launch("add", "aa", "a"),
+        ),
+        Operands.of("a"),
+    ),
+    "esm_gelu": Sequence(  # ESM's own: x / 2 (1 + erf(x / sqrt(2)))
+        (
+            _launch("pointwise", "a", "a", times=3),
+            _launch("pointwise", "a", "a", special=1),
+            _launch("mul", "aa", "a"),
+        ),
+        (
+            _launch("mul", "aa", "a", times=3),
+            _launch("pointwise", "a", "a", times=5),
+            _launch("pointwise", "a", "a", special=1),
+            _launch("add", "aa", "a"),
+        ),
+        Operands.of("aaa"),
+    ),
+    "clamped_swiglu": Sequence(  # gpt-oss: (up + 1) gate sigmoid(1.7 gate), both clamped; what GATE does left out
+        (
+            _launch("pointwise", "a", "a", times=4),
+            _launch("pointwise", "a", "a", special=1),
+            _launch("mul", "aa", "a"),
+        ),
+        (
+            _launch("mul", "aa", "a", times=2),
+            _launch("pointwise", "aa", "a"),
+            _launch("pointwise", "a", "a"),
+            _launch("add", "aa", "a"),
+            _launch("fill", "", "r", times=2),
+            _launch("pointwise", "a", "b", times=3),
+            _launch("pointwise", "ab", "a", times=2),
+            _launch("fill", "", "aa"),
+            _launch("transpose.slice_backward", "a", "a", times=2),
+            _launch("add", "aaaa", "aa"),
+        ),
+        Operands.of("aaaab"),
     ),
     "quick_gelu": Sequence(
         (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("mul", "aa", "a")),
@@ -602,6 +663,13 @@ _SPARSE_MIXER_BACKWARD = (
     _launch("mul.row", "ab", "a"),
 )
 ROUTERS = {
+    "chosen": Router(Sequence(()), 1, 1),  # gpt-oss: the best logits, and a softmax over them alone
+    "sparse_mixer": Router(
+        Sequence(
+            (*_SPARSE_MIXER, *_SPARSE_MIXER, _launch("copy", "a", "a")),
+            (*_SPARSE_MIXER_BACKWARD, *_SPARSE_MIXER_BACKWARD, _launch("copy", "a", "a"), _launch("add", "aa", "a")),
+        )
+    ),
     "softmax": Router(
         Sequence((_TO_FP32, _launch("softmax", "f", "f", special=1)), (_launch("softmax_backward", "ff", "f"), _FROM_FP32))
     ),

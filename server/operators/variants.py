@@ -10,6 +10,7 @@ class Variant:
     """One family's way.
 
     norm:       key of sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
+    activation: key of sequences.ACTIVATIONS that replaces the named function
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
     scores:     key of sequences.SCORES where its own code writes attention out
@@ -28,6 +29,7 @@ class Variant:
     """
 
     norm: str = ""
+    activation: str = ""
     fused_qkv: str = "slice"
     scores: str = ""
     broadcasts_kv: bool = False
@@ -82,13 +84,15 @@ VARIANTS: dict[str, Variant] = {
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
-    "bloom": Variant(scores="alibi"),
+    "bloom": Variant(scores="alibi", activation="bloom_gelu"),
     "codegen": Variant(scores="fp32"),
+    "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
     "flex_olmo": Variant(combines_fp32=True, renormalises=False),
     "gpt2": _SPLIT,
     "gpt_neo": Variant(scores="fp32_where"),
-    "gpt_oss": Variant(scores="sinks", rope="halves"),
+    "gpt_oss": Variant(scores="sinks", rope="halves", activation="clamped_swiglu", router="chosen", renormalises=False),
     "gptj": Variant(scores="fp32"),
+    "modernbert": Variant(rope="lifted_twice"),
     "mpt": Variant(scores="alibi_fp32"),
     "xglm": Variant(scores="clamped"),
     "gpt_bigcode": _SPLIT,
@@ -108,6 +112,7 @@ VARIANTS: dict[str, Variant] = {
     "olmo2": Variant(norm="rms_late", rope="fp32"),
     "olmo3": Variant(norm="rms_late", rope="fp32"),
     "phi3": Variant(joins_rope=True),
+    "phimoe": Variant(router="sparse_mixer", renormalises=False),
     "mixtral": Variant(combines_fp32=True),
     "olmoe": Variant(renormalises=False),
     "qwen2_moe": Variant(renormalises=False),

@@ -57,7 +57,14 @@ WORKLOADS = {
 LAYERS = 4
 LEAST_S = 2e-6  # what the smallest kernels take
 QUANTITIES = ("kernels", "flops", "bytes", "time_us")
-HEADER = ["family", "phase", *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")), "attention", "first", "reason"]
+HEADER = [
+    "family",
+    "phase",
+    *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")),
+    "attention",
+    "first",
+    "reason",
+]
 
 
 class NotComparable(Exception):
@@ -289,7 +296,9 @@ def main() -> None:
             writer.writerows(lines(family, first, options.operators))
         return
     with options.out.open("w", newline="", encoding="utf-8") as file:
-        versions = f"transformers {transformers.__version__}, torch {torch.__version__}, {datetime.date.today().isoformat()}"
+        versions = (
+            f"transformers {transformers.__version__}, torch {torch.__version__}, {datetime.date.today().isoformat()}"
+        )
         file.write(f"# made by scripts/research/compare_families.py: {versions}\n")
         writer = csv.DictWriter(file, HEADER, lineterminator="\n")
         writer.writeheader()

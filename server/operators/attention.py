@@ -57,7 +57,7 @@ def attend(
             written_attention(e, plan, heads, style.scores)
         else:
             kernel(e, plan, att, heads, masks=style.masks)
-        copied = joined and not plan.fused
+        copied = joined and not (plan.fused or plan.decode)
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)
         if any(linear.name == "gate_proj" for linear in att.projections) and not plan.fused:
@@ -249,8 +249,20 @@ def _join_latent_backward(e: Emitter, plan: Plan, latent: Latent, heads: Heads, 
         e.memory("expand_keys", "copy", rows, cols, size, size, direction="backward", repeat=repeat)
     rope = rows * latent.rope_dim * plan.width
     e.memory("expand_keys", "fill", rows, latent.rope_dim, 0, rope, direction="backward")
-    e.memory("expand_keys", "reduce.repeat_kv_backward", heads.tokens, latent.rope_dim, rope, rope / heads.q, direction="backward")
-    joined = ((heads.tokens, latent.kv_rank + latent.rope_dim), (rows, latent.nope_dim + heads.dim_v), (rows, heads.dim))
+    e.memory(
+        "expand_keys",
+        "reduce.repeat_kv_backward",
+        heads.tokens,
+        latent.rope_dim,
+        rope,
+        rope / heads.q,
+        direction="backward",
+    )
+    joined = (
+        (heads.tokens, latent.kv_rank + latent.rope_dim),
+        (rows, latent.nope_dim + heads.dim_v),
+        (rows, heads.dim),
+    )
     for count, cols in joined:
         size = count * cols * plan.width
         e.memory("join_heads", "cat", count, cols, size, size, direction="backward")

@@ -52,7 +52,9 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
         ids = 8 * plan.tokens
         if spans:
             e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
-        if spans and plan.workload.cache == "none" and not plan.decode:
+        if style.positions:
+            e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
+        if spans and not style.positions and plan.workload.cache == "none" and not plan.decode:
             kernels = (10 if plan.batch == 1 else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans:

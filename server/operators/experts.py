@@ -95,7 +95,11 @@ def _score(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number)
 
 def every_expert(e: Emitter, plan: Plan, moe: Experts, r: Routing) -> None:
     """Llama 4 sends every token through every expert, scaled by a score that is zero for all but the chosen ones."""
-    rows, small, size = r.experts * r.tokens, r.tokens * r.experts * plan.width, r.experts * r.tokens * r.hidden * plan.width
+    rows, small, size = (
+        r.experts * r.tokens,
+        r.tokens * r.experts * plan.width,
+        r.experts * r.tokens * r.hidden * plan.width,
+    )
     one = size / r.experts
     e.memory("router_topk", "topk", r.tokens, r.experts, small, 10 * r.routed, direction=e.forward, kernels=2)
     e.memory("router_scores", "pointwise", r.tokens, r.experts, 2 * small, 2 * small, direction=e.forward, repeat=6)
@@ -114,7 +118,9 @@ def every_expert(e: Emitter, plan: Plan, moe: Experts, r: Routing) -> None:
         e.memory("expert_inputs", "mul.row", rows, r.hidden, size, size, direction="backward")
         e.memory("expert_inputs", "reduce.sum_row", rows, r.hidden, size, rows * plan.width, direction="backward")
         e.memory("expert_inputs", "reduce.repeat_kv_backward", r.tokens, r.hidden, size, one, direction="backward")
-        e.memory("router_scores", "pointwise", r.tokens, r.experts, 2 * small, 2 * small, direction="backward", repeat=6)
+        e.memory(
+            "router_scores", "pointwise", r.tokens, r.experts, 2 * small, 2 * small, direction="backward", repeat=6
+        )
 
 
 def _batched(
@@ -127,7 +133,14 @@ def _batched(
         ways += [(k, n, m, Layout.WEIGHT_GRADIENT, "backward"), (m, k, n, Layout.FORWARD, "backward")]
     for *sizes, layout, direction in ways:
         e.gemm(
-            name, *sizes, precision=plan.linear, widths=widths, layout=layout, direction=direction, groups=groups, needed=needed
+            name,
+            *sizes,
+            precision=plan.linear,
+            widths=widths,
+            layout=layout,
+            direction=direction,
+            groups=groups,
+            needed=needed,
         )
 
 

@@ -55,7 +55,9 @@ def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
         if plan.batch == 1 and not plan.decode:
             return
     memory("lift_k", "transpose", keys, heads.dim, WIDE * small, large)
-    memory("lift_k_slow", "transpose", keys, heads.dim, 0, large * (_facts()["transposed_keys"]["factor"] - 1), kernels=0)
+    memory(
+        "lift_k_slow", "transpose", keys, heads.dim, 0, large * (_facts()["transposed_keys"]["factor"] - 1), kernels=0
+    )
     memory("lift_v", "transpose", keys, heads.dim_v, WIDE * small, large)
 
 

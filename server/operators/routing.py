@@ -61,7 +61,9 @@ def route(e: Emitter, plan: Plan, r: Routing, style: Variant) -> None:
     picked = 3 * chosen if r.score == 4 else 5 * chosen  # a weight and an int64 each
     e.memory("router_topk", "topk", r.tokens, r.experts, scores, picked, direction=e.forward, kernels=2, wide=True)
     small = router.small + 3 * style.renormalises + (r.score > r.width)
-    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True)
+    e.memory(
+        "router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True
+    )
     if not (plan.train and e.keep):
         return
     e.save(scores + picked + (chosen if style.renormalises else 0))

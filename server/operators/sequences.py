@@ -162,7 +162,9 @@ _RMS_LATE = Sequence(  # OLMo 2: weight * x_hat in fp32, then cast
     Operands.of("ffr"),
 )
 _RMS_LIFTED = Sequence(  # Helium: the weight is lifted to fp32 first
-    (_TO_FP32, *_VARIANCE, _launch("cast", "w", "v"), _launch("mul.col", "fv", "f"), _FROM_FP32), _RMS_SHIFTED.backward, Operands.of("ffrv")
+    (_TO_FP32, *_VARIANCE, _launch("cast", "w", "v"), _launch("mul.col", "fv", "f"), _FROM_FP32),
+    _RMS_SHIFTED.backward,
+    Operands.of("ffrv"),
 )
 _LAYERNORM_WRITTEN = Sequence(  # Cohere: written out in fp32
     (
@@ -632,7 +634,10 @@ class Router:
     small_backward: int = 0
 
 
-_SIGMOID = (_launch("pointwise", "f", "f", special=1), _launch("pointwise", "f", "f"))  # and a bias that corrects the choice
+_SIGMOID = (
+    _launch("pointwise", "f", "f", special=1),
+    _launch("pointwise", "f", "f"),
+)  # and a bias that corrects the choice
 _BEST_GROUPS = (  # two best experts of each group, the best groups, a mask over the experts of the others
     _launch("topk", "f", "r", kernels=2),
     _launch("reduce", "r", "r"),
@@ -671,7 +676,9 @@ ROUTERS = {
         )
     ),
     "softmax": Router(
-        Sequence((_TO_FP32, _launch("softmax", "f", "f", special=1)), (_launch("softmax_backward", "ff", "f"), _FROM_FP32))
+        Sequence(
+            (_TO_FP32, _launch("softmax", "f", "f", special=1)), (_launch("softmax_backward", "ff", "f"), _FROM_FP32)
+        )
     ),
     "sigmoid": Router(Sequence((_TO_FP32, *_SIGMOID), (_launch("pointwise", "ff", "f"), _FROM_FP32)), 2, 1),
     "groups": Router(Sequence((*_SIGMOID, *_BEST_GROUPS), (_launch("pointwise", "ff", "f"),)), 3, 2),

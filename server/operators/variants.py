@@ -15,6 +15,7 @@ class Variant:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
     scores:     key of sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
+    positions:  kernels that make positions of the attention mask, which then leaves nothing to check; 0: it makes none
     masks:      hands sdpa a mask where the causal flag would do
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
     rope:       key of sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
@@ -33,6 +34,7 @@ class Variant:
     fused_qkv: str = "slice"
     scores: str = ""
     broadcasts_kv: bool = False
+    positions: int = 0
     masks: bool = False
     joins_rope: bool = False
     rope: str = ""
@@ -62,7 +64,11 @@ _SIGMOID = Variant(router="sigmoid", combines_fp32=True)
 _GROUPS = Variant(router="groups", router_fp32=True, combines_fp32=True)
 _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
+_ROBERTA = Variant(positions=10)
 VARIANTS: dict[str, Variant] = {
+    "camembert": _ROBERTA,
+    "roberta": _ROBERTA,
+    "xlm-roberta": _ROBERTA,
     "afmoe": _SIGMOID,
     "deepseek_v2": Variant(rope="complex", router_fp32=True, combines_fp32=True, renormalises=False),
     "deepseek_v3": replace(_GROUPS, rope="interleaved"),
@@ -73,6 +79,7 @@ VARIANTS: dict[str, Variant] = {
     "hunyuan_v1_moe": Variant(combines_fp32=True),
     "llama4_text": Variant(router="every_expert", rope="complex"),
     "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
+    "minicpm3": _GRANITE,
     "mistral4": Variant(rope="interleaved", scales_queries=True),
     "ministral3": Variant(scales_queries=True),
     "nanochat": Variant(softcaps_logits=True),
@@ -84,7 +91,7 @@ VARIANTS: dict[str, Variant] = {
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
-    "bloom": Variant(scores="alibi", activation="bloom_gelu"),
+    "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
     "codegen": Variant(scores="fp32"),
     "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
     "flex_olmo": Variant(combines_fp32=True, renormalises=False),
@@ -111,6 +118,7 @@ VARIANTS: dict[str, Variant] = {
     "olmo": Variant(norm="layer_fp32", rope="fp32"),
     "olmo2": Variant(norm="rms_late", rope="fp32"),
     "olmo3": Variant(norm="rms_late", rope="fp32"),
+    "opt": Variant(positions=12),
     "phi3": Variant(joins_rope=True),
     "phimoe": Variant(router="sparse_mixer", renormalises=False),
     "mixtral": Variant(combines_fp32=True),

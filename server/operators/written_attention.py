@@ -31,7 +31,8 @@ def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str) -> None
     _product(e, plan, heads, "scores", (heads.seq_q, heads.seq_kv, heads.dim), precision)
     operation(e, plan, "scores", SCORES[scores], queries, heads.seq_kv)
     _product(e, plan, heads, "weighted_values", (heads.seq_q, heads.dim_v, heads.seq_kv), plan.plain)
-    e.launches("contiguous", CONTIGUOUS, queries, heads.dim_v, plan.width, direction=e.forward)
+    if not plan.decode:  # one token lies in order already
+        e.launches("contiguous", CONTIGUOUS, queries, heads.dim_v, plan.width, direction=e.forward)
 
 
 def _product(

@@ -134,7 +134,13 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
 
 def steps_of(
-    gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None, program: Program = AGREES
+    gpu: Gpu,
+    workload: Workload,
+    peak: Peak,
+    table: OperatorTable,
+    times: Times,
+    palm: Floats | None,
+    program: Program = AGREES,
 ) -> Steps:
     launched = launches(table, gpu)
     sums = step_sums(gpu, workload, table, times, launched, program)

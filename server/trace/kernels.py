@@ -60,7 +60,11 @@ Operands = tuple[Operand, ...]
 def _columns(ins: Operands, outs: Operands) -> bool:
     """A sum over all rows down to one row of columns: its semaphores need a memset."""
     given, result = ins[0], outs[0]
-    return len(given.shape) >= 2 and result.shape[-1:] == given.shape[-1:] and given.numel > result.numel == given.shape[-1]
+    return (
+        len(given.shape) >= 2
+        and result.shape[-1:] == given.shape[-1:]
+        and given.numel > result.numel == given.shape[-1]
+    )
 
 
 def _index_put(ins: Operands, outs: Operands) -> int:

@@ -156,9 +156,11 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
         return False
     whole = same(att.rope_dim, att.head_dim)
     rope, join = ROPES[style.rope], ROPE_JOIN_NOTHING if whole else ROPE_JOIN
-    if style.repeats_angles and not plan.fused:
-        table = plan.sequence * att.rope_dim * style.repeats_angles
-        e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)
+    if (style.repeats_angles or style.sinusoids) and not plan.fused:
+        table, times = plan.sequence * att.rope_dim * (style.repeats_angles or plan.width), 8 if style.sinusoids else 2
+        e.memory(
+            "rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=times
+        )
     joins = style.joins_rope or not whole
     shared = att.latent is not None  # one rotated key for all heads
     k_heads = 1 if shared else heads.kv

@@ -59,7 +59,7 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans:
             _make_mask(e, plan, span, style)
-        if some(rope_dim):
+        if some(rope_dim) and not style.sinusoids:
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)

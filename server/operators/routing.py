@@ -67,7 +67,8 @@ def route(e: Emitter, plan: Plan, r: Routing, style: Variant) -> None:
     if not (plan.train and e.keep):
         return
     e.save(scores + picked + (chosen if style.renormalises else 0))
-    small = router.small_backward + 7 * style.renormalises + (r.score > r.width)
+    renormalises = style.renormalises and not router.in_place
+    small = router.small_backward + 7 * renormalises + (r.score > r.width)
     e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction="backward", repeat=small)
     e.memory("router_topk", "scatter_add", r.tokens, r.experts, picked, scores, direction="backward", kernels=2)
     e.launches("router", router.scores.backward, r.tokens, r.experts, plan.width, direction="backward")

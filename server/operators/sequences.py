@@ -568,8 +568,14 @@ SCORES: dict[str, Sequence] = {
         Operands.of("fa"),
     ),
     "clamped": Sequence(  # XGLM: kept above the least number
-        (_MASK, _launch("pointwise", "a", "a"), _launch("softmax", "a", "a", special=1)),
-        (_launch("softmax_backward", "aa", "a"), _launch("pointwise", "aa", "a", times=2)),
+        (_MASK, _launch("fill", "", "r"), _launch("pointwise", "a", "a"), _launch("softmax", "a", "a", special=1)),
+        (
+            _launch("softmax_backward", "aa", "a"),
+            _launch("pointwise", "a", "b", times=2),
+            _launch("pointwise", "a", "a"),
+            _launch("pointwise", "ab", "a"),
+            _launch("pointwise", "aab", "a"),
+        ),
         Operands.of("aa"),
     ),
 }
@@ -627,11 +633,15 @@ CAST_TRANSPOSED = (_launch("transpose", "b", "b"),)  # _scaled_mm reads its firs
 
 @dataclass(frozen=True, slots=True)
 class Router:
-    """From logits to scores of experts, tokens x experts; small: further kernels over the chosen experts alone."""
+    """From logits to scores of experts, tokens x experts; small: further kernels over the chosen experts alone.
+
+    in_place: the chosen weights are divided by their sum in place, of which autograd sees nothing
+    """
 
     scores: Sequence
     small: int = 0
     small_backward: int = 0
+    in_place: bool = False
 
 
 _SIGMOID = (
@@ -680,6 +690,11 @@ ROUTERS = {
             (_TO_FP32, _launch("softmax", "f", "f", special=1)), (_launch("softmax_backward", "ff", "f"), _FROM_FP32)
         )
     ),
-    "sigmoid": Router(Sequence((_TO_FP32, *_SIGMOID), (_launch("pointwise", "ff", "f"), _FROM_FP32)), 2, 1),
-    "groups": Router(Sequence((*_SIGMOID, *_BEST_GROUPS), (_launch("pointwise", "ff", "f"),)), 3, 2),
+    "sigmoid": Router(Sequence((_TO_FP32, *_SIGMOID), (_launch("pointwise", "ff", "f"), _FROM_FP32)), 2, 1, True),
+    "groups": Router(Sequence((*_SIGMOID, *_BEST_GROUPS), (_launch("pointwise", "ff", "f"),)), 3, 2, True),
+    "softmax_groups": Router(
+        Sequence((_launch("softmax", "a", "a", special=1), *_BEST_GROUPS), (_launch("softmax_backward", "aa", "a"),)),
+        3,
+        2,
+    ),
 }

@@ -15,11 +15,12 @@ class Variant:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
     scores:     key of sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
-    positions:  kernels that make positions of the attention mask, which then leaves nothing to check; 0: it makes none
+    positions:  kernels that make positions and biases in another way, after which no packed batch is looked for; 0: the usual way
     masks:      hands sdpa a mask where the causal flag would do
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
     rope:       key of sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
+    sinusoids:  keeps the rotary tables; every layer looks its positions up in them
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
     scales_queries:   by a logarithm of the position
@@ -39,6 +40,7 @@ class Variant:
     joins_rope: bool = False
     rope: str = ""
     repeats_angles: int = 0
+    sinusoids: bool = False
     scales_embedding: bool = False
     scales_residual: bool = False
     softcaps_logits: bool = False
@@ -80,7 +82,7 @@ VARIANTS: dict[str, Variant] = {
     "llama4_text": Variant(router="every_expert", rope="complex"),
     "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
     "minicpm3": _GRANITE,
-    "mistral4": Variant(rope="interleaved", scales_queries=True),
+    "mistral4": Variant(rope="interleaved", scales_queries=True, router="softmax_groups"),
     "ministral3": Variant(scales_queries=True),
     "nanochat": Variant(softcaps_logits=True),
     "solar_open": _GROUPS,
@@ -91,16 +93,17 @@ VARIANTS: dict[str, Variant] = {
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
     "qwen3_next": Variant(norm="rms_shifted"),
+    "biogpt": Variant(positions=6),
     "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
-    "codegen": Variant(scores="fp32"),
+    "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
     "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
     "flex_olmo": Variant(combines_fp32=True, renormalises=False),
     "gpt2": _SPLIT,
     "gpt_neo": Variant(scores="fp32_where"),
     "gpt_oss": Variant(scores="sinks", rope="halves", activation="clamped_swiglu", router="chosen", renormalises=False),
-    "gptj": Variant(scores="fp32"),
+    "gptj": Variant(scores="fp32", sinusoids=True),
     "modernbert": Variant(rope="lifted_twice"),
-    "mpt": Variant(scores="alibi_fp32"),
+    "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
     "xglm": Variant(scores="clamped"),
     "gpt_bigcode": _SPLIT,
     "gpt_neox": Variant(fused_qkv="chunk"),
@@ -123,6 +126,8 @@ VARIANTS: dict[str, Variant] = {
     "phimoe": Variant(router="sparse_mixer", renormalises=False),
     "mixtral": Variant(combines_fp32=True),
     "olmoe": Variant(renormalises=False),
+    "qwen2_vl_text": Variant(positions=3),
+    "qwen2_5_vl_text": Variant(positions=3),
     "qwen2_moe": Variant(renormalises=False),
 }
 

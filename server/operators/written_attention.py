@@ -14,7 +14,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, same
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, LIFT, SCORES
+from tilewise.server.operators.sequences import CONTIGUOUS, LIFT, SCALE, SCORES
 
 LIFTED = ("fp32", "fp32_where")  # queries and keys are lifted to fp32, whose products run without tensor cores
 
@@ -27,6 +27,8 @@ def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str) -> None
     if scores in LIFTED:
         operation(e, plan, "lift_q", LIFT, queries, heads.dim)
         operation(e, plan, "lift_k", LIFT, keys, heads.dim)
+    if scores == "clamped":
+        operation(e, plan, "scale_q", SCALE, queries, heads.dim)
     precision = Precision.FP32 if scores in LIFTED else plan.plain
     _product(e, plan, heads, "scores", (heads.seq_q, heads.seq_kv, heads.dim), precision)
     operation(e, plan, "scores", SCORES[scores], queries, heads.seq_kv)

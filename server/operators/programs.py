@@ -47,7 +47,7 @@ def program_of(arch: Architecture, workload: Workload) -> Program:
     towers = len(arch.stacks) > 1 and phase != "decode"  # decode runs the text model alone
     if line["reason"] or towers:
         return _never_compared(phase, line["reason"] or "its towers are not traced")
-    return _compared(arch.family, line)
+    return program_at(line)
 
 
 def _never_compared(phase: str, reason: str) -> Program:
@@ -56,12 +56,13 @@ def _never_compared(phase: str, reason: str) -> Program:
     return Program((least, most), (least, most), why)
 
 
-def _compared(family: str, line: Mapping[str, str]) -> Program:
+def program_at(line: Mapping[str, str]) -> Program:
+    """What a line of a program that was compared says of it."""
     time, launches, flops = (ratio(line, name) for name in ("time_us", "kernels", "flops"))
     if abs(time - 1) <= TIME and abs(launches - 1) <= LAUNCHES and abs(flops - 1) <= FLOPS:
         return AGREES
     why = (
-        f"transformers' own code of {family} differs from this program: {launches:.2f} times the launches, {flops:.2f} times the "
+        f"transformers' own code of {line['family']} differs from this program: {launches:.2f} times the launches, {flops:.2f} times the "
         f"FLOPs, {time:.2f} times the time"
     )
     return Program((min(time, 1.0), max(time, 1.0)), (min(launches, 1.0), max(launches, 1.0)), why)

@@ -92,7 +92,9 @@ SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "sum": lambda ins, outs: 2 if _columns(ins, outs) else 1,
     "sort": lambda ins, outs: int(sort_kernels(ins[0].numel)),
     "index_put": _index_put,
-    "attention_forward": lambda ins, outs: forward_kernels(ins[0].shape[-2] == 1, ins[0].shape[-1] > CUDNN_HEAD_DIM),
+    "attention_forward": lambda ins, outs: int(
+        forward_kernels(ins[0].shape[-2] == 1, ins[0].shape[-1] > CUDNN_HEAD_DIM)
+    ),
     "attention_backward": _attention_backward,
 }
 

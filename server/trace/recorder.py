@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -105,7 +105,7 @@ def _masked_fill(given: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.T
 
 
 # operators of one name that ATen itself makes of several
-SEVERAL_KERNELS = {
+SEVERAL_KERNELS: dict[Any, Callable[..., torch.Tensor]] = {
     torch.ops.aten._safe_softmax.default: _safe_softmax,
     torch.ops.aten.masked_fill.Scalar: _masked_fill,
     torch.ops.aten.masked_fill.Tensor: _masked_fill,

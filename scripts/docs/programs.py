@@ -13,7 +13,10 @@ Line = dict[str, str]
 
 def summary() -> str:
     """How many programs are near, by phase."""
-    rows = ["| phase | compared | launches within 3 % | FLOPs within 0.1 % | bytes within 5 % | time within 3 % |", "|---|" + "--:|" * 5]
+    rows = [
+        "| phase | compared | launches within 3 % | FLOPs within 0.1 % | bytes within 5 % | time within 3 % |",
+        "|---|" + "--:|" * 5,
+    ]
     for phase in CHOICES["phase"]:
         compared = [line for line in lines().values() if line["phase"] == phase and not line["reason"]]
         counts = (sum(abs(ratio(line, name) - 1) <= near for line in compared) for name, near in NEAR.items())
@@ -33,7 +36,10 @@ def first() -> str:
 
 def table() -> str:
     """Every family that was compared."""
-    rows = ["| family | attention | launches: train | prefill | decode | FLOPs | bytes | time | |", "|---|---|" + "--:|" * 6 + "---|"]
+    rows = [
+        "| family | attention | launches: train | prefill | decode | FLOPs | bytes | time | |",
+        "|---|---|" + "--:|" * 6 + "---|",
+    ]
     return "\n".join([*rows, *(_row(family, found) for family, found in _families().items() if _compared(found))])
 
 
@@ -68,6 +74,9 @@ def _row(family: str, found: list[Line]) -> str:
     launches = [f"{line['kernels_ours']} / {line['kernels_traced']}" if not line["reason"] else "-" for line in found]
     compared = _compared(found)
     kinds = ", ".join(dict.fromkeys(line["attention"] for line in compared))
-    worst = (percent(max((1 / ratio(line, name) - 1 for line in compared), key=abs)) for name in ("flops", "bytes", "time_us"))
+    worst = (
+        percent(max((1 / ratio(line, name) - 1 for line in compared), key=abs))
+        for name in ("flops", "bytes", "time_us")
+    )
     differs = ", ".join(line["phase"] for line in compared if program_at(line).why)
     return f"| {family} | {kinds} | {' | '.join(launches)} | {' | '.join(worst)} | {'differs: ' + differs if differs else ''} |"

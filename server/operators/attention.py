@@ -16,14 +16,8 @@ from tilewise.server.operators.linear import accumulate, norm, operation, projec
 from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import (
-    ATTENTION_GATE,
-    CONTIGUOUS,
-    ROPE_JOIN,
-    ROPE_JOIN_NOTHING,
-    ROPES,
-    SCALED_QUERIES,
-)
+from tilewise.server.operators.rope_sequences import ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
+from tilewise.server.operators.sequences import ATTENTION_GATE, CONTIGUOUS, SCALED_QUERIES
 from tilewise.server.operators.variants import Variant
 from tilewise.server.operators.written_attention import written_attention
 

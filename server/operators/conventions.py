@@ -8,7 +8,6 @@ from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Size
 from tilewise.server.workload import Workload
 
-
 WRITTEN_OUT = ("scores", "weighted_values")  # attention's products where no one kernel does both
 
 

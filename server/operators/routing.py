@@ -14,7 +14,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ROUTERS
+from tilewise.server.operators.router_sequences import ROUTERS
 from tilewise.server.operators.variants import Variant
 
 SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)

@@ -9,22 +9,22 @@ from dataclasses import dataclass, replace
 class Variant:
     """One family's way.
 
-    norm:       key of sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
+    norm:       key of norm_sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
     activation: key of sequences.ACTIVATIONS that replaces the named function
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
-    scores:     key of sequences.SCORES where its own code writes attention out
+    scores:     key of score_sequences.SCORES where its own code writes attention out
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     positions:  kernels that make positions and biases in another way, after which no packed batch is looked for; 0: the usual way
     masks:      hands sdpa a mask where the causal flag would do
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
-    rope:       key of sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
+    rope:       key of rope_sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
     sinusoids:  keeps the rotary tables; every layer looks its positions up in them
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
     scales_queries:   by a logarithm of the position
-    router:      key of sequences.ROUTERS, or "every_expert": all experts work on all tokens
+    router:      key of router_sequences.ROUTERS, or "every_expert": all experts work on all tokens
     router_fp32: lifts the router's factors to fp32
     renormalises:     divides the chosen experts' weights by their sum
     combines_fp32:    keeps the routing weights, and so the weighted rows, in fp32
@@ -52,7 +52,7 @@ class Variant:
     combines_fp32: bool = False
 
     def norm_of(self, kind: str, weighted: bool) -> str:
-        """The key of sequences.NORMS for a norm of this kind ("rms" or "layer") in this family."""
+        """The key of norm_sequences.NORMS for a norm of this kind ("rms" or "layer") in this family."""
         if kind == "rms" and not weighted:
             return "rms_plain"
         return self.norm if self.norm.startswith(kind) else kind

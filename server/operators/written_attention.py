@@ -14,13 +14,14 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, same
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, LIFT, SCALE, SCORES
+from tilewise.server.operators.score_sequences import SCORES
+from tilewise.server.operators.sequences import CONTIGUOUS, LIFT, SCALE
 
 LIFTED = ("fp32", "fp32_where")  # queries and keys are lifted to fp32, whose products run without tensor cores
 
 
 def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str) -> None:
-    """One attention sub-layer's kernels, between its projections and the output's; scores: key of sequences.SCORES."""
+    """One attention sub-layer's kernels, between its projections and the output's; scores: key of score_sequences.SCORES."""
     queries, keys = heads.tokens * heads.q, plan.batch * heads.seq_kv * heads.q
     if not same(heads.q, heads.kv):
         repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))

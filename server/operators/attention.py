@@ -212,7 +212,8 @@ def project_latent(
         if linear not in first and not (cached and plan.served):
             tokens = plan.batch * heads.seq_kv if cached else heads.tokens
             project(e, plan, (linear,), tokens, save_input=not plan.selective)
-    _join_latent(e, plan, latent, heads)
+    if not plan.served:
+        _join_latent(e, plan, latent, heads)
 
 
 def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads) -> None:

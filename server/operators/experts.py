@@ -85,11 +85,12 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
 
 def _score(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """The router's product; some lift both of its factors to fp32."""
-    if not style.router_fp32 or plan.fused:
+    if not style.router_fp32:
         project(e, plan, (moe.router,), tokens, plain=True)
         return
-    operation(e, plan, "router_lift", LIFT, tokens, moe.router.inputs)
-    operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
+    if not plan.fused:
+        operation(e, plan, "router_lift", LIFT, tokens, moe.router.inputs)
+        operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
     project(e, replace(plan, plain=Precision.FP32, width=4), (moe.router,), tokens, plain=True)
 
 

@@ -191,11 +191,11 @@ def attention_of(calls: list[Call]) -> str:
 
 
 def sums(table: OperatorTable) -> tuple[float, ...]:
-    """QUANTITIES of a table: executed FLOPs, bytes of memory-bound operators, and the time by one yardstick for both sides."""
+    """QUANTITIES of a table: executed FLOPs, bytes of operators that compute none, and the time by one yardstick for both sides."""
     moved = np.where(table.kernels > 0, table.bytes_read + table.bytes_written, 0.0)
     columns = (
         table.kernels, table.executed_flops,
-        np.where(table.kind == Kind.MEMORY, moved, 0.0), 1e6 * roofline_s(table, moved),
+        np.where((table.kind == Kind.MEMORY) & (table.executed_flops == 0), moved, 0.0), 1e6 * roofline_s(table, moved),
     )  # fmt: skip
     return tuple(float(by_shape(table, column)[0]) for column in columns)
 

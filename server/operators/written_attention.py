@@ -55,6 +55,11 @@ def _row(
 ) -> None:  # fmt: skip
     """Whole sequences are multiplied, of which the model needs the causal pairs."""
     m, n, k = sizes
+    if same(m, 1):  # of one query a stream of the keys or values, as the library's own kernel for vectors
+        groups, size = plan.batch * heads.q, 4 if precision == Precision.FP32 else plan.width
+        read, written, work = size * groups * n * k, size * groups * n, 2.0 * groups * n * k
+        e.memory(name, "reduce", groups * n, k, read, written, direction=direction, flops=work)
+        return
     width = 4.0 if precision == Precision.FP32 else float(plan.width)
     needed = pairs(heads.seq_q, heads.seq_kv, True) / (heads.seq_q * heads.seq_kv)
     e.gemm(

@@ -73,6 +73,7 @@ def kernel(
     windowed = some(span) and some(heads.seq_kv - span + 1)
     traced = (plan.fused or masks) and att.causal and not att.cross
     masked = not (bare or plan.served) and (traced or windowed)
+    dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
         if not (plan.decode and plan.fused):
@@ -96,7 +97,7 @@ def kernel(
         "seq_q": heads.seq_q,
         "seq_kv": heads.seq_kv,
         "causal": int(causal and not masked and not plan.decode),
-        "window": 0 if masked else span,
+        "window": span if dynamic or not masked else 0,
         "precision": plan.plain,
         "variant": VARIANT_CODES.get(plan.workload.attention_backend, 0),
         "library": library,

@@ -1,9 +1,9 @@
 """Attention by torch's math path: fp32 products and a softmax over every query-key pair.
 
 sdpa takes it where it is told to, and where keys and values have one head and leave it to broadcasting to meet the query heads
-(transformers' Falcon with multi_query): no fused kernel accepts that. Everything is lifted to fp32, whose products run without tensor cores; keys and
-values are written out for every head. The kernels are those of one model's profiles in all phases and modes (2 layers, 32 heads
-of 64, one H100 SXM5 80 GB, torch 2.11.0+cu130, transformers 5.17.0, 2026-11-28).
+(transformers' Falcon with multi_query): no fused kernel accepts that. Everything is lifted to fp32, whose products run without
+tensor cores. Eager kernels are those of a trace (programs.csv); compiled ones and what keys cost beyond their bytes are those of one
+model's profiles (2 layers, 32 heads of 64, one H100 SXM5 80 GB, torch 2.11.0+cu130, transformers 5.17.0, 2026-11-28).
 """
 
 from __future__ import annotations
@@ -43,8 +43,12 @@ def math_attention(e: Emitter, plan: Plan, heads: Heads, *, causal: bool) -> Non
 
 
 def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """Queries and keys scaled in fp32, and values in fp32; of several sequences, keys, transposed, and values of every head."""
-    queries, few, keys = (plan.batch * n for n in (heads.q * heads.seq_q, heads.seq_kv, heads.q * heads.seq_kv))
+    """Queries and keys scaled in fp32, and values in fp32; keys, transposed, and values of every head where heads share them.
+
+    One head of one sequence is left to the products to repeat.
+    """
+    sizes = (heads.q * heads.seq_q, heads.kv * heads.seq_kv, heads.q * heads.seq_kv)
+    queries, few, keys = (plan.batch * n for n in sizes)
     size, small, large = queries * heads.dim, few * heads.dim, WIDE * keys * heads.dim
     memory = partial(e.memory, direction=e.forward)
     memory("lift_q", "cast", queries, heads.dim, plan.width * size, WIDE * size)
@@ -52,7 +56,7 @@ def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
         memory("lift_q", "pointwise", queries, heads.dim, WIDE * size, WIDE * size, wide=True)
         memory("lift_kv", "cast", few, heads.dim, plan.width * small, WIDE * small, repeat=2)
         memory("lift_kv", "pointwise", few, heads.dim, WIDE * small, WIDE * small, wide=True)
-        if plan.batch == 1 and not plan.decode:
+        if same(heads.q, heads.kv) or (plan.batch == 1 and same(heads.kv, 1) and not plan.decode):
             return
     memory("lift_k", "transpose", keys, heads.dim, WIDE * small, large)
     memory(
@@ -111,12 +115,13 @@ def _backward(e: Emitter, plan: Plan, heads: Heads, both: Number, area: Number, 
 
 
 def _lower(e: Emitter, plan: Plan, heads: Heads, both: Number) -> None:
-    """Gradients of the one key and value head added up over the heads, unscaled and cast back."""
+    """Gradients of keys and values added up over the heads that share them, unscaled and cast back."""
     memory = partial(e.memory, direction="backward", wide=True)
     queries, keys = both * heads.seq_q, both * heads.seq_kv
-    few = keys / heads.q
+    few = keys / heads.q * heads.kv
     size, small = queries * heads.dim, few * heads.dim
-    memory("lift_kv", "reduce.repeat_kv_backward", few, heads.dim, WIDE * keys * heads.dim, WIDE * small, repeat=2)
+    if not same(heads.q, heads.kv):
+        memory("lift_kv", "reduce.repeat_kv_backward", few, heads.dim, WIDE * keys * heads.dim, WIDE * small, repeat=2)
     memory("lift_kv", "pointwise", few, heads.dim, WIDE * small, WIDE * small)
     memory("lift_kv", "cast", few, heads.dim, WIDE * small, plan.width * small, repeat=2)
     memory("lift_q", "pointwise", queries, heads.dim, WIDE * size, WIDE * size)

@@ -161,7 +161,6 @@ def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool
         if not plan.fused:
             labels = 8 * plan.tokens
             e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if plan.batch == 1 else 4)
-            e.memory("loss", "fill", 1, 1, 0, 4, direction="backward")  # the gradient that the backward starts with
         if plan.tp > 1:
             e.collective("loss_reduce", "all_reduce", 4 * tokens, plan.tp, repeat=3)
 

@@ -82,6 +82,7 @@ def _attention_backward(ins: Operands, outs: Operands) -> int:
 SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "slice_backward": lambda ins, outs: 2 if ins and ins[0].numel else 1,
     "select_backward": lambda ins, outs: 2,
+    "constant_pad_nd": lambda ins, outs: 2,
     "native_layer_norm_backward": lambda ins, outs: 2,
     "nll_loss_backward": lambda ins, outs: 2,
     "embedding_dense_backward": lambda ins, outs: embedding_backward_kernels(ins[1].numel),

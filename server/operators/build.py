@@ -48,7 +48,7 @@ def build(arch: Architecture, workload: Workload, kernels: Kernels | None = None
 def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None) -> Emitter:
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
-    plan, style = Plan.of(workload, kernels), variant(arch.model_type)
+    plan, style = Plan.of(workload, kernels), variant(arch)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0

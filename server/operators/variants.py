@@ -1,8 +1,10 @@
-"""How transformers writes the same block differently from family to family: what changes kernels but not FLOPs."""
+"""How transformers writes the same block differently from family to family: what changes kernels but not what the model needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+
+from tilewise.server.architecture.model import Architecture
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,70 +70,70 @@ _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 _ROBERTA = Variant(positions=10)
 VARIANTS: dict[str, Variant] = {
-    "camembert": _ROBERTA,
-    "roberta": _ROBERTA,
-    "xlm-roberta": _ROBERTA,
     "afmoe": _SIGMOID,
+    "biogpt": Variant(positions=6),
+    "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
+    "camembert": _ROBERTA,
+    "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
+    "cohere": _COHERE,
+    "cohere2": _COHERE,
     "deepseek_v2": Variant(rope="complex", router_fp32=True, combines_fp32=True, renormalises=False),
     "deepseek_v3": replace(_GROUPS, rope="interleaved"),
     "dots1": _GROUPS,
+    "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
+    "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
+    "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
     "exaone_moe": _GROUPS,
-    "glm4_moe": _GROUPS,
-    "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
-    "hunyuan_v1_moe": Variant(combines_fp32=True),
-    "llama4_text": Variant(router="every_expert", rope="complex"),
-    "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
-    "minicpm3": _GRANITE,
-    "mistral4": Variant(rope="interleaved", scales_queries=True, router="softmax_groups"),
-    "ministral3": Variant(scales_queries=True),
-    "nanochat": Variant(softcaps_logits=True),
-    "solar_open": _GROUPS,
-    "vaultgemma": _GEMMA2,
-    "youtu": Variant(rope="interleaved"),
+    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True),
+    "flex_olmo": Variant(combines_fp32=True, renormalises=False),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
     "gemma3": _GEMMA,
     "gemma3_text": _GEMMA,
-    "qwen3_next": Variant(norm="rms_shifted"),
-    "biogpt": Variant(positions=6),
-    "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
-    "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
-    "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
-    "flex_olmo": Variant(combines_fp32=True, renormalises=False),
-    "gpt2": _SPLIT,
-    "gpt_neo": Variant(scores="fp32_where"),
-    "gpt_oss": Variant(scores="sinks", rope="halves", activation="clamped_swiglu", router="chosen", renormalises=False),
-    "gptj": Variant(scores="fp32", sinusoids=True),
-    "modernbert": Variant(rope="lifted_twice"),
-    "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
-    "xglm": Variant(scores="clamped"),
-    "gpt_bigcode": _SPLIT,
-    "gpt_neox": Variant(fused_qkv="chunk"),
-    "cohere": _COHERE,
-    "cohere2": _COHERE,
-    "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
-    "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
-    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True),
     "glm": Variant(repeats_angles=2),
     "glm4": Variant(repeats_angles=2),
-    "helium": Variant(norm="rms_lifted", repeats_angles=2),
+    "glm4_moe": _GROUPS,
+    "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
+    "gpt2": _SPLIT,
+    "gpt_bigcode": _SPLIT,
+    "gpt_neo": Variant(scores="fp32_where"),
+    "gpt_neox": Variant(fused_qkv="chunk"),
+    "gpt_oss": Variant(scores="sinks", rope="halves", activation="clamped_swiglu", router="chosen", renormalises=False),
+    "gptj": Variant(scores="fp32", sinusoids=True),
     "granite": _GRANITE,
     "granitemoe": replace(_GRANITE, renormalises=False),
+    "helium": Variant(norm="rms_lifted", repeats_angles=2),
+    "hunyuan_v1_moe": Variant(combines_fp32=True),
+    "llama4_text": Variant(router="every_expert", rope="complex"),
+    "minicpm3": _GRANITE,
+    "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
+    "ministral3": Variant(scales_queries=True),
+    "mistral4": Variant(rope="interleaved", scales_queries=True, router="softmax_groups"),
+    "mixtral": Variant(combines_fp32=True),
+    "modernbert": Variant(rope="lifted_twice"),
+    "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
+    "nanochat": Variant(softcaps_logits=True),
     "nemotron": Variant(norm="layer_shifted"),
     "olmo": Variant(norm="layer_fp32", rope="fp32"),
     "olmo2": Variant(norm="rms_late", rope="fp32"),
     "olmo3": Variant(norm="rms_late", rope="fp32"),
+    "olmoe": Variant(renormalises=False),
     "opt": Variant(positions=12),
     "phi3": Variant(joins_rope=True),
     "phimoe": Variant(router="sparse_mixer", renormalises=False),
-    "mixtral": Variant(combines_fp32=True),
-    "olmoe": Variant(renormalises=False),
-    "qwen2_vl_text": Variant(positions=3),
     "qwen2_5_vl_text": Variant(positions=3),
     "qwen2_moe": Variant(renormalises=False),
+    "qwen2_vl_text": Variant(positions=3),
+    "qwen3_next": Variant(norm="rms_shifted"),
+    "roberta": _ROBERTA,
+    "solar_open": _GROUPS,
+    "vaultgemma": _GEMMA2,
+    "xglm": Variant(scores="clamped"),
+    "xlm-roberta": _ROBERTA,
+    "youtu": Variant(rope="interleaved"),
 }
 
 
-def variant(model_type: str) -> Variant:
-    """The variant of transformers' model_type; plain Llama-like code where none is known."""
-    return VARIANTS.get(model_type, _PLAIN)
+def variant(arch: Architecture) -> Variant:
+    """The variant of transformers' model_type, or of the text model inside; plain Llama-like code where none is known."""
+    return VARIANTS.get(arch.model_type) or VARIANTS.get(arch.family, _PLAIN)

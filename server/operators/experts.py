@@ -63,7 +63,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
     )
     with e.scope(part="moe"):
         _score(e, plan, moe, style, tokens)
-        if style.router == "every_expert" and not plan.fused:
+        if style.router == "every_expert":
             every_expert(e, plan, moe, routing)
         else:
             route(e, plan, routing, style)

@@ -54,6 +54,7 @@ _SPARSE_MIXER_BACKWARD = (
     launch("mul.row", "ab", "a"),
 )
 ROUTERS = {
+    "every_expert": Router(Sequence(()), 1, 1),  # Llama 4, as engines serve it
     "chosen": Router(Sequence(()), 1, 1),  # gpt-oss: the best logits, and a softmax over them alone
     "sparse_mixer": Router(
         Sequence(

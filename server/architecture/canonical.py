@@ -39,6 +39,9 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
 
 
 def _is(value: Any, wanted: Any) -> bool:
+    """Whether a condition holds; null is 0."""
+    if value is None and not isinstance(wanted, bool):
+        value = 0
     return not isinstance(value, np.ndarray) and bool(value == wanted)
 
 

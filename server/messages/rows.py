@@ -13,7 +13,7 @@ from tilewise.hwdb import times as answers
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import Kind, Label, OperatorTable
 from tilewise.hwdb.times import Times
-from tilewise.server.step.time import BEFORE_SYNC, before_sync, planned
+from tilewise.server.step.time import ASKS, BEFORE_SYNC, before_sync, planned
 from tilewise.v1.report_pb2 import OperatorColumn
 
 COLUMNS = tuple(name for name in tables.COLUMNS if name not in ("label", "shape"))
@@ -21,7 +21,7 @@ SECONDS = ("low_s", "time_s", "high_s")
 # 1 where a measurement stands behind the row; where the host waits after it; where cuDNN plans it
 MARKS = ("measured", "before_sync", "planned")
 PLANNED = "cudnn"  # a kernel's name as far as a saved row needs it
-LABELS = (Label(name="", layer="", part=""), Label(name="", layer=BEFORE_SYNC, part=""))
+LABELS = (Label(name="", layer="", part=""), Label(name=ASKS, layer=BEFORE_SYNC, part=""))
 MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs of rows are compared
 
 

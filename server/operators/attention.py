@@ -9,14 +9,16 @@ from typing import Any
 
 from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
-from tilewise.server.operators.attention_kernel import Heads, kernel, pairs
+from tilewise.server.operators.attention_kernel import Heads, kernel, pairs, reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, joined, norm, operation, project, shard
 from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, choose, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import CONTIGUOUS, ROPE, ROPE_COMPLEX, ROPE_FP32, ROPE_JOIN, ROPE_JOIN_NOTHING
+from tilewise.server.operators.rope_sequences import ROPE_COMPLEX, ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
+from tilewise.server.operators.sequences import ATTENTION_GATE, CONTIGUOUS, SCALED_QUERIES
 from tilewise.server.operators.variants import Variant
+from tilewise.server.operators.written_attention import written_attention
 
 
 def attend(
@@ -36,17 +38,21 @@ def attend(
             _index(e, plan, att.indexer, att.causal, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)
+        if style.scales_queries and not plan.fused:
+            operation(e, plan, "scale_q", SCALED_QUERIES, heads.tokens * heads.q, heads.dim)
         if plan.decode and not att.cross:
             _append_cache(e, plan, att, style, heads)
-        if plan.decode and att.latent is not None:
-            _expand_latent(e, plan, att.latent, att, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
+        elif style.scores and not plan.fused:
+            written_attention(e, plan, heads, style.scores)
         else:
-            kernel(e, plan, att, heads)
-        copied = joined and not plan.fused
+            kernel(e, plan, att, heads, masks=style.masks)
+        copied = joined and not (plan.fused or plan.decode)
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)
+        if any(linear.name == "gate_proj" for linear in att.projections) and not plan.fused:
+            operation(e, plan, "gate", ATTENTION_GATE, tokens, heads.q * heads.dim_v)
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
@@ -69,7 +75,7 @@ def _cached(plan: Plan, att: Attention) -> Number:
     """Keys that a new token meets. Transformers' caches keep no more than a window or chunk (DynamicSlidingWindowLayer and its static twin)."""
     if not plan.stack.masks or some(att.compression):
         return plan.context
-    span = choose(att.window > 0, att.window, att.chunk)
+    span = reach(att)
     return choose(span > 0, smaller(span, plan.context), plan.context)
 
 
@@ -85,7 +91,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
             project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
     elif plan.stack.joins and len(inputs) == 3 and not some(att.compression):
         _project_joined(e, plan, att, inputs, heads, keep)
-    elif len(inputs) in (1, 3) and not some(att.compression):
+    elif len(inputs) in (1, 3, 4) and not some(att.compression):  # with a gate: 4
         project(e, plan, inputs, heads.tokens, outputs=outputs(plan, att, inputs), save_input=keep)
         _regroup(e, plan, att, style.fused_qkv if len(inputs) == 1 else "", heads)
     else:  # a chain of low-rank projections
@@ -163,19 +169,21 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     if not some(att.rope_dim):
         return False
     whole = same(att.rope_dim, att.head_dim)
-    rope, join = ROPE_FP32 if style.rope_fp32 else ROPE, ROPE_JOIN_NOTHING if whole else ROPE_JOIN
+    rope, join = ROPES[style.rope], ROPE_JOIN_NOTHING if whole else ROPE_JOIN
     if plan.complex_rotation:
         rope = (ROPE_COMPLEX, ROPE_COMPLEX)
-    if style.repeats_angles and not plan.fused:
-        table = plan.sequence * att.rope_dim * plan.width
-        e.memory("rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=2)
+    if (style.repeats_angles or style.sinusoids) and not plan.fused:
+        table, times = plan.sequence * att.rope_dim * (style.repeats_angles or plan.width), 8 if style.sinusoids else 2
+        e.memory(
+            "rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=times
+        )
     joins = style.joins_rope or not whole
     shared = att.latent is not None  # one rotated key for all heads
     k_heads = 1 if shared else heads.kv
     for name, count, rows in (("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)):
         operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
-        if joins and not plan.fused:
-            operation(e, plan, name, join, rows * (heads.q if shared else count), heads.dim)
+        if joins and not plan.fused and not shared:
+            operation(e, plan, name, join, rows * count, heads.dim)
     return joins
 
 
@@ -196,29 +204,18 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     half = plan.batch * heads.seq_kv * width * plan.width / 2
     sliced = len(att.projections) == 2 and style.fused_qkv != "index"
     for strided in (sliced and not some(att.rope_dim), sliced):
-        moved = half * _cache_facts()["strided_cat"]["factor"] if strided else half
-        kernel_name = "cat" if strided else "copy"
-        e.memory("kv_append", kernel_name, plan.batch * heads.seq_kv, width / 2, moved, moved)
+        e.memory("kv_append", "cat" if strided else "copy", plan.batch * heads.seq_kv, width / 2, half, half)
+        if strided:
+            slow = half * (_cache_facts()["strided_cat"]["factor"] - 1)
+            e.memory("kv_append_slow", "cat", plan.batch * heads.seq_kv, width / 2, slow, slow, kernels=0)
 
 
 def _roll_window(e: Emitter, plan: Plan, att: Attention, heads: Heads, width: Number) -> None:
     """A full static cache of a window is rolled by one token into a copy, and the copy written back: keys, and values."""
-    span = choose(att.window > 0, att.window, att.chunk)
+    span = reach(att)
     if plan.stack.masks and some(span) and some(plan.context - span + 1):
         half = plan.batch * heads.seq_kv * width * plan.width / 2
         e.memory("kv_roll", "copy", plan.batch * heads.seq_kv, width / 2, half, half, repeat=4)
-
-
-def _expand_latent(e: Emitter, plan: Plan, latent: Latent, att: Attention, heads: Heads) -> None:
-    """Keys of every head out of the whole latent cache: transformers expands it at every token, and absorbs nothing.
-
-    Its copies write the part without positions and the rotated part, the same for all heads, side by side.
-    """
-    rows = plan.batch * heads.seq_kv * heads.q
-    op = "copy" if plan.fused else "transpose"
-    for cols in (latent.nope_dim, latent.rope_dim):
-        size = rows * cols * plan.width
-        e.memory("expand_keys", op, rows, cols, size, size)
 
 
 @cache
@@ -246,10 +243,59 @@ def project_latent(
         if linear not in first and not (cached and plan.served):
             tokens = plan.batch * heads.seq_kv if cached else heads.tokens
             project(e, plan, (linear,), tokens, save_input=not plan.selective)
-    if not plan.fused and not plan.decode:
-        cols = heads.q * heads.dim
-        size = heads.tokens * cols * plan.width
-        e.memory("join_heads", "rope.cat", heads.tokens * heads.q, heads.dim, size, size, direction=e.forward)
+    if not plan.served:
+        _join_latent(e, plan, latent, heads)
+
+
+def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads) -> None:
+    """Queries and keys of every head out of a part without positions and a rotated part, for keys the same for all heads.
+
+    In decode the keys are those of the whole latent cache: transformers expands it at every token, and absorbs nothing.
+    """
+    keys = plan.batch * heads.seq_kv * heads.q
+    if plan.decode or not plan.fused:
+        op = "copy" if plan.fused else "transpose"
+        for cols, sharers in ((latent.nope_dim, 1), (latent.rope_dim, heads.q)):
+            size = keys * cols * plan.width
+            e.memory("expand_keys", op, keys, cols, size / sharers, size, direction=e.forward)
+    if plan.fused:
+        return
+    queries = heads.tokens * heads.q
+    size = queries * heads.dim * plan.width
+    e.memory("join_heads", "rope.cat", queries, heads.dim, size, size, direction=e.forward)
+    if plan.train and e.keep:
+        _join_latent_backward(e, plan, latent, heads, queries)
+
+
+def _join_latent_backward(e: Emitter, plan: Plan, latent: Latent, heads: Heads, rows: Number) -> None:
+    """The gradients' parts side by side, in the layout of their products; the shared rotated key's are added up.
+
+    Keys were written in place, part by part: for each part autograd copies the whole gradient and the part out of it.
+    """
+    for cols, repeat in ((heads.dim, 2), (latent.rope_dim, 2), (latent.nope_dim, 1)):
+        size = rows * cols * plan.width
+        e.memory("expand_keys", "copy", rows, cols, size, size, direction="backward", repeat=repeat)
+    rope = rows * latent.rope_dim * plan.width
+    e.memory("expand_keys", "fill", rows, latent.rope_dim, 0, rope, direction="backward")
+    e.memory(
+        "expand_keys",
+        "reduce.repeat_kv_backward",
+        heads.tokens,
+        latent.rope_dim,
+        rope,
+        rope / heads.q,
+        direction="backward",
+    )
+    joined = (
+        (heads.tokens, latent.kv_rank + latent.rope_dim),
+        (rows, latent.nope_dim + heads.dim_v),
+        (rows, heads.dim),
+    )
+    for count, cols in joined:
+        size = count * cols * plan.width
+        e.memory("join_heads", "cat", count, cols, size, size, direction="backward")
+    for _, cols in joined[1:]:
+        e.launches("join_heads", CONTIGUOUS, rows, cols, plan.width, direction="backward")
 
 
 def _index(e: Emitter, plan: Plan, indexer: Indexer, causal: bool, heads: Heads, style: Variant) -> None:

@@ -56,29 +56,35 @@ def _chunked(tokens: Number, chunk: Number) -> Number:
     return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
 
 
-def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0) -> None:
+def reach(att: Attention) -> Number:
+    """Keys that a query sees at most: its window or its chunk; 0: all of them."""
+    return choose(att.window > 0, att.window, att.chunk)
+
+
+def kernel(
+    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False
+) -> None:
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py). Other stacks do not.
-    `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
+    `masks`: it always does. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
-    span = choose(att.window > 0, att.window, att.chunk)
+    span = reach(att)
     windowed = some(span) and some(heads.seq_kv - span + 1)
-    traced = plan.fused and att.causal and not att.cross
-    masked = not bare and plan.stack.masks and (traced or (windowed and not plan.decode))
+    traced = (plan.fused or masks) and att.causal and not att.cross
+    masked = not bare and plan.stack.masks and (traced or windowed)
     if masked and plan.workload.attention_backend == "flash":
         raise _flash_has_no_mask()
+    dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
-    if masked and plan.decode:  # a static cache: keys and values of its whole length, written out for every head
-        if not same(heads.q, heads.kv):
-            _repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
-            kv_heads = heads.q
-    elif masked:
-        _mask(e, plan, heads)
-        _mask_reads(e, plan, heads)
-        if not same(heads.q, heads.kv):
-            _repeat_kv(e, plan, heads)
+    if masked:
+        if not (plan.decode and plan.fused):
+            _mask(e, plan, heads)
+        if not plan.decode:
+            _mask_reads(e, plan, heads)
+        if not same(heads.q, heads.kv):  # in decode keys and values of the whole cache
+            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
             kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
@@ -94,7 +100,7 @@ def kernel(e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = Fa
         "seq_q": heads.seq_q,
         "seq_kv": heads.seq_kv,
         "causal": int(causal and not masked and not plan.decode),
-        "window": 0 if masked else span,
+        "window": span if dynamic or not masked else 0,
         "precision": plan.plain,
         "variant": VARIANT_CODES.get(plan.workload.attention_backend, 0),
         "library": library,
@@ -121,18 +127,28 @@ def _rows(
     phase = Phase.DECODE if plan.decode else Phase.FORWARD
     forward_row(
         e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
-        kernels=1 if plan.decode else 2 - flash, statistics=plan.train,
+        kernels=forward_kernels(plan.decode, flash), statistics=plan.train,
     )  # fmt: skip
     if plan.train and e.keep:
-        e.save(
-            moved.q + moved.kv + moved.out + (0 if plan.core_twice else moved.statistics)
-        )  # out: the projection's input
+        statistics = 0 if plan.core_twice else moved.statistics
+        e.save(moved.q + moved.kv + moved.out + statistics)  # out: the projection's input
         if plan.core_twice:
             forward_row(
-                e, shape, moved, 0, computed, phase=phase, direction="recompute", kernels=2 - flash, statistics=True
-            )
-        kernels = 4 - flash + choose(heads.q > kv_heads, 2, 0)
+                e, shape, moved, 0, computed, phase=phase, direction="recompute", kernels=forward_kernels(False, flash),
+                statistics=True,
+            )  # fmt: skip
+        kernels = backward_kernels(heads.q > kv_heads, flash)
         backward_row(e, shape, moved, scored, computed, kernels=kernels)
+
+
+def forward_kernels(one_query: bool, flash: Number) -> Number:
+    """Launches of sdpa: cuDNN's kernel after a memset, flash's (`flash`: 1) or decode's alone."""
+    return 1 if one_query else 2 - flash
+
+
+def backward_kernels(grouped: Number, flash: Number) -> Number:
+    """Launches of sdpa's backward; grouped: keys' and values' gradients of several heads are added up."""
+    return 4 - flash + choose(grouped, 2, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,18 +224,19 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """sdpa turns a boolean mask into one of the scores' type."""
-    area = heads.seq_q * heads.seq_kv
-    e.memory(
-        "mask",
-        "pointwise",
-        heads.seq_q,
-        heads.seq_kv,
-        area,
-        plan.width * area,
-        direction=e.forward,
-        kernels=1 if plan.fused else 3,
-    )
+    if plan.fused:
+        area = heads.seq_q * heads.seq_kv
+        e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward)
+    else:
+        make_additive(e, plan, heads.seq_q, heads.seq_kv)
+
+
+def make_additive(e: Emitter, plan: Plan, rows: Number, cols: Number) -> None:
+    """sdpa turns a boolean mask into one of the scores' type, for every sequence: zeros, the mask's opposite, -inf where it holds."""
+    area = plan.batch * rows * cols
+    wide = plan.width * area
+    for kernel_name, read, written in (("fill", 0, wide), ("pointwise", area, area), ("pointwise", area + wide, wide)):
+        e.memory("mask", kernel_name, plan.batch * rows, cols, read, written, direction=e.forward)
 
 
 def _mask_reads(e: Emitter, plan: Plan, heads: Heads) -> None:
@@ -244,7 +261,7 @@ def _masks() -> dict[str, Any]:
     return tomllib.loads((files("tilewise.server.operators") / "masks.toml").read_text(encoding="utf-8"))
 
 
-def _repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
+def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
     rows, cols = heads.kv_tokens * heads.kv, heads.dim
     small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width

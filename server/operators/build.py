@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
-from tilewise.server.architecture.model import Architecture, Attention, Block, Experts, Norm, Recurrent, Stack
+from tilewise.server.architecture.model import Architecture, Block, Experts, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.emitter import Emitter
@@ -16,7 +16,7 @@ from tilewise.server.operators.experts import mixture
 from tilewise.server.operators.feedforward import feed_forward
 from tilewise.server.operators.gathered import gather
 from tilewise.server.operators.linear import accumulate, norm, operation, project
-from tilewise.server.operators.numbers import Number, larger
+from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.parameters import around_parameters, block_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur
@@ -50,7 +50,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
     workload.program.check_family(arch.model_type)
-    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch.model_type)
+    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
@@ -76,7 +76,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
 
 def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
     embed(e, plan, stack.embeddings, style, tokens)
-    positions(e, plan, _rope_dim(stack))
+    positions(e, plan, stack, style)
     for linear in stack.linears:
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
             project(e, plan, (linear,), tokens, plain=True)
@@ -88,15 +88,6 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
     for linear in stack.projector:
         with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
             project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
-
-
-def _rope_dim(stack: Stack) -> Number:
-    """Width of the rotary tables; 0 where the stack has none."""
-    dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
-    widest: Number = 0
-    for dim in dims:
-        widest = larger(widest, dim)
-    return widest
 
 
 def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:

@@ -8,6 +8,8 @@ from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.server.architecture.model import Architecture, Attention, Size
 from tilewise.server.workload import Workload
 
+WRITTEN_OUT = ("scores", "weighted_values")  # attention's products where no one kernel does both
+
 
 def by_shape(table: OperatorTable, values: Floats) -> Floats:
     """Sum a column over each candidate's rows, repeats included; shape (shapes,).
@@ -27,7 +29,9 @@ def full_flops(table: OperatorTable) -> Floats:
     attention = table.kind == Kind.ATTENTION
     per_pair = 2.0 * table.batch * table.heads * (table.head_dim + table.head_dim_v)
     full = per_pair * table.seq_q * table.seq_kv * np.where(table.phase == 1, 2, 1)
-    return by_shape(table, np.where(attention & (table.flops > 0), full, table.flops))
+    written = np.isin(table.label, [code for code, label in enumerate(table.labels) if label.name in WRITTEN_OUT])
+    flops = np.where(written & (table.flops > 0), table.executed_flops, table.flops)
+    return by_shape(table, np.where(attention & (table.flops > 0), full, flops))
 
 
 def palm_flops(arch: Architecture, workload: Workload, active_parameters: Size) -> Floats:

@@ -195,12 +195,13 @@ class Emitter:
         direction: str = "forward",
         groups: Number = 1,
         library: int = 0,
+        needed: Number = 1,
     ) -> None:
-        """A (batched) matrix product y[m,n]; `widths` are the bytes of an element of x, of w and of y."""
+        """A (batched) matrix product y[m,n]; `widths` are the bytes of an element of x, of w and of y; needed: the model's part."""
         work = 2.0 * m * n * k * groups
         self.add(
             name, direction, _GEMM, m=m, n=n, k=k, groups=groups, layout=layout, precision=precision, library=library,
-            flops=work if self.keep else 0, executed_flops=work, output_bytes=widths[2],
+            flops=needed * work if self.keep else 0, executed_flops=work, output_bytes=widths[2],
             bytes_read=groups * k * (widths[0] * m + widths[1] * n), bytes_written=groups * widths[2] * m * n,
         )  # fmt: skip
 

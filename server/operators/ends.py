@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from tilewise.server.architecture.model import Architecture, Embedding, Split
+from tilewise.server.architecture.model import Architecture, Attention, Embedding, Split, Stack
+from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, smaller, some
+from tilewise.server.operators.numbers import Number, larger, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACTIVATIONS, CROSS_ENTROPY, RESIDUAL, SCALE, SOFTCAP
+from tilewise.server.operators.sequences import (
+    ACTIVATIONS,
+    CROSS_ENTROPY,
+    CROSS_ENTROPY_NARROW,
+    RESIDUAL,
+    SCALE,
+    SOFTCAP,
+)
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -15,18 +23,63 @@ ATOMIC_EMBEDDING = 3072
 SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that add up
 
 
-def positions(e: Emitter, plan: Plan, rope_dim: Number) -> None:
-    """Position ids, the check for a packed batch, the rotary tables: two dozen tiny kernels that eager code launches."""
+def _rope_dim(stack: Stack) -> Number:
+    """Width of the rotary tables; 0 where the stack has none."""
+    dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
+    widest: Number = 0
+    for dim in dims:
+        widest = larger(widest, dim)
+    return widest
+
+
+def _spans(stack: Stack) -> list[Number]:
+    """The reach of each kind of attention of a stack, 0 for all keys; one number where layers differ in nothing else."""
+    mixers = [m for block in stack.blocks for m in block.mixers if isinstance(m, Attention) and not m.cross]
+    found = {some(reach(m)): reach(m) for m in mixers}
+    return list(found.values())
+
+
+def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
+    """Position ids, the check for a packed batch, masks, the rotary tables: tiny kernels that eager code launches.
+
+    transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
+    for every kind of mask. An encoder does neither.
+    """
     if plan.fused:
         return
+    spans, rope_dim = [] if _sees_all(stack) else _spans(stack), _rope_dim(stack)
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
-        e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=12 if plan.batch == 1 else 11)
-        if some(rope_dim):
+        if spans:
+            e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
+        if style.positions:
+            e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
+        if spans and not style.positions and plan.workload.cache == "none" and not plan.decode:
+            kernels = (10 if plan.batch == 1 else 9) * len(spans)
+            e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
+        for span in spans:
+            _make_mask(e, plan, span, style)
+        if some(rope_dim) and not style.sinusoids:
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
             e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
+
+
+def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
+    """A mask for all layers of a kind (masking_utils.sdpa_mask), where sdpa's causal flag does not do; written-out attention adds it."""
+    rows, cols = plan.sequence, smaller(plan.context, span) if some(span) and plan.decode else plan.context
+    windowed = some(span) and some(plan.context - span + 1)
+    if not (windowed or style.scores or style.masks):
+        return
+    area = rows * cols
+    e.memory("mask_indices", "pointwise", cols, 1, 8 * cols, 8 * cols, repeat=8 if windowed else 6)
+    e.memory("mask_compare", "pointwise_strided", rows, cols, 0, area, repeat=1 + windowed)
+    if windowed:
+        e.memory("mask_and", "pointwise", rows, cols, 1.5 * area, area, repeat=2)
+    if style.scores:
+        e.memory("mask_where", "pointwise", rows, cols, area, plan.width * area)
+        e.memory("mask_where", "fill", 1, 1, 0, plan.width)
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
@@ -53,11 +106,15 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
         _fused_embedding_backward(e, plan, table, rows, tokens)
         return
     whole = rows * table.width * plan.width
-    sorts = plan.tokens > ATOMIC_EMBEDDING
-    kernels = SORTED_EMBEDDING if sorts else 2
+    kernels = embedding_backward_kernels(plan.tokens)
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
-    if sorts:
+    if plan.tokens > ATOMIC_EMBEDDING:
         e.save(8 * tokens)
+
+
+def embedding_backward_kernels(tokens: int) -> int:
+    """Launches of an embedding's backward in eager code."""
+    return SORTED_EMBEDDING if tokens > ATOMIC_EMBEDDING else 2
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
@@ -86,12 +143,20 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:
-        loss(e, plan, asked, vocab)
+        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]))
 
 
-def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number) -> None:
-    """Cross entropy; eager code lifts the logits to fp32 first."""
+def _sees_all(stack: Stack) -> bool:
+    """Whether no attention of a stack is causal: an encoder."""
+    return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
+
+
+def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool) -> None:
+    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, encoders' does not."""
     with e.scope(layer="loss", part="loss", count=1):
+        if encoder and not plan.fused:
+            operation(e, plan, "cross_entropy", CROSS_ENTROPY_NARROW, tokens, vocab)
+            return
         operation(e, plan, "cross_entropy", CROSS_ENTROPY[plan.fused], tokens, vocab)
         if not plan.fused:
             labels = 8 * plan.tokens

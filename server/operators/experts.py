@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
+from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Architecture, Experts
 from tilewise.server.architecture.sizes import column
@@ -12,8 +15,8 @@ from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, all_reduce, operation, project, shard
 from tilewise.server.operators.numbers import Notes, Number
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.routing import Routing, combine, permute, route
-from tilewise.server.operators.sequences import RESIDUAL, SHARED_GATE
+from tilewise.server.operators.routing import Routing, combine, index_put_kernels, permute, route
+from tilewise.server.operators.sequences import LIFT, RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 
 
@@ -59,11 +62,14 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
         tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width
     )
     with e.scope(part="moe"):
-        project(e, plan, (moe.router,), tokens, plain=True)
-        route(e, plan, routing, style.renormalises)
-        permute(e, plan, routing)
-        _experts(e, plan, moe, routing)
-        combine(e, plan, routing)
+        _score(e, plan, moe, style, tokens)
+        if style.router == "every_expert":
+            every_expert(e, plan, moe, routing)
+        else:
+            route(e, plan, routing, style)
+            permute(e, plan, routing)
+            _experts(e, plan, moe, routing, style)
+            combine(e, plan, routing)
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
         all_reduce(e, plan, tokens, hidden, "backward")
@@ -77,7 +83,69 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
     accumulate(e, plan, tokens, hidden, 1 + (moe.shared is not None) + (moe.shared_gate is not None))
 
 
-def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
+def _score(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
+    """The router's product; some lift both of its factors to fp32."""
+    if not style.router_fp32:
+        project(e, plan, (moe.router,), tokens, plain=True)
+        return
+    if not plan.fused:
+        operation(e, plan, "router_lift", LIFT, tokens, moe.router.inputs)
+        operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
+    project(e, replace(plan, plain=Precision.FP32, width=4), (moe.router,), tokens, plain=True)
+
+
+def every_expert(e: Emitter, plan: Plan, moe: Experts, r: Routing) -> None:
+    """Llama 4 sends every token through every expert, scaled by a score that is zero for all but the chosen ones."""
+    rows, small, size = (
+        r.experts * r.tokens,
+        r.tokens * r.experts * plan.width,
+        r.experts * r.tokens * r.hidden * plan.width,
+    )
+    one = size / r.experts
+    e.memory("router_topk", "topk", r.tokens, r.experts, small, 10 * r.routed, direction=e.forward, kernels=2)
+    e.memory("router_scores", "pointwise", r.tokens, r.experts, 2 * small, 2 * small, direction=e.forward, repeat=6)
+    e.memory("expert_inputs", "transpose.repeat_kv", r.tokens, r.hidden, one, size, direction=e.forward)
+    e.memory("expert_inputs", "mul.row", rows, r.hidden, size, size, direction=e.forward)
+    needed = moe.top_k / moe.count
+    for name, outputs, inputs in (("gate_up_proj", 2 * moe.width, r.hidden), ("down_proj", r.hidden, moe.width)):
+        if name == "down_proj":
+            activate(e, plan, moe.activation, moe.gated, rows, moe.width, packed=moe.gated)
+        _batched(e, plan, name, r.tokens, outputs // plan.tp, inputs, moe.count, needed)
+    e.memory("combine_sum", "reduce.repeat_kv_backward", r.tokens, r.hidden, size, one, direction=e.forward)
+    if plan.train and e.keep:
+        e.save(2 * size + rows * moe.width * plan.width)
+        e.memory("combine_sum", "transpose.repeat_kv", r.tokens, r.hidden, one, size, direction="backward")
+        e.memory("expert_inputs", "mul", rows, r.hidden, 2 * size, size, direction="backward")
+        e.memory("expert_inputs", "mul.row", rows, r.hidden, size, size, direction="backward")
+        e.memory("expert_inputs", "reduce.sum_row", rows, r.hidden, size, rows * plan.width, direction="backward")
+        e.memory("expert_inputs", "reduce.repeat_kv_backward", r.tokens, r.hidden, size, one, direction="backward")
+        e.memory(
+            "router_scores", "pointwise", r.tokens, r.experts, 2 * small, 2 * small, direction="backward", repeat=6
+        )
+
+
+def _batched(
+    e: Emitter, plan: Plan, name: str, m: Number, n: Number, k: Number, groups: Number, needed: Number
+) -> None:
+    """y[m,n] of every group and its gradients, of which the model needs a part."""
+    widths = (plan.inner, plan.weight, float(plan.width))
+    ways = [(m, n, k, Layout.INPUT_GRADIENT, e.forward)]
+    if plan.train and e.keep:
+        ways += [(k, n, m, Layout.WEIGHT_GRADIENT, "backward"), (m, k, n, Layout.FORWARD, "backward")]
+    for *sizes, layout, direction in ways:
+        e.gemm(
+            name,
+            *sizes,
+            precision=plan.linear,
+            widths=widths,
+            layout=layout,
+            direction=direction,
+            groups=groups,
+            needed=needed,
+        )
+
+
+def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing, style: Variant) -> None:
     """Up and down with the activation between; transformers 5 holds an expert's gate and up as one matrix."""
     hit = distinct_experts(moe.count, moe.top_k, routing.tokens)
     loaded = hit if plan.fused else moe.count  # torch's eager kernel loads the matrix of every expert, hit or not
@@ -85,20 +153,23 @@ def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing) -> None:
     if moe.gated and len(first) == 2:
         first = [("gate_up_proj", first[0][1], first[0][2] + first[1][2])]
     for name, inputs, outputs in first:
-        _grouped(e, plan, name, routing.routed, outputs, inputs, loaded, moe.count)
+        _grouped(e, plan, name, routing.routed, outputs, inputs, loaded, moe)
     width = moe.width // plan.tp
-    activate(e, plan, moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
+    activate(e, plan, style.activation or moe.activation, moe.gated, routing.routed, width, packed=moe.gated)
     if plan.train and e.keep and not plan.selective:
         e.save(routing.routed * width * plan.width)  # the input of the down-projection
-    _grouped(e, plan, down[0], routing.routed, down[2], down[1], loaded, moe.count)
+    _grouped(e, plan, down[0], routing.routed, down[2], down[1], loaded, moe)
 
 
 def _grouped(
-    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, loaded: Number, experts: Number
+    e: Emitter, plan: Plan, name: str, rows: Number, n: Number, k: Number, loaded: Number, moe: Experts
 ) -> None:
     """A grouped GEMM and its gradients; eager transformers masks every product for expert parallelism."""
+    experts = moe.count
     shape = {"precision": plan.linear, "widths": (plan.inner, plan.weight, float(plan.width))}
     e.grouped_gemm(name, rows, n, k, loaded, direction=e.forward, **shape)  # type: ignore[arg-type]
+    if moe.expert[0].bias and not plan.fused:
+        _bias(e, plan, name, rows, n, experts)
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
     if plan.train and e.keep:
@@ -108,6 +179,17 @@ def _grouped(
         e.grouped_gemm(name, rows, k, n, loaded, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
         if not plan.fused:
             _mask(e, plan, rows, n, "backward")
+
+
+def _bias(e: Emitter, plan: Plan, name: str, rows: Number, cols: Number, experts: Number) -> None:
+    """Each row's expert's bias, gathered and added; its gradient scattered back."""
+    size = rows * cols * plan.width
+    e.memory(f"{name}.bias", "gather.index", rows, cols, size, size, direction=e.forward)
+    e.memory(f"{name}.bias", "add", rows, cols, 2 * size, size, direction=e.forward)
+    if plan.train and e.keep:
+        whole, kernels = experts * cols * plan.width, index_put_kernels(rows, experts)
+        e.memory(f"{name}.bias", "fill", experts, cols, 0, whole, direction="backward")
+        e.memory(f"{name}.bias", "scatter_add", rows, cols, size, whole, direction="backward", kernels=kernels)
 
 
 def _mask(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:

@@ -26,7 +26,9 @@ def feed_forward(
     width = mlp.width // plan.tp
     with e.scope(part="mlp"):
         project(e, plan, first, tokens, save_input=not input_saved and not plan.selective)
-        activate(e, plan, mlp.activation, mlp.gated, tokens, width, packed=mlp.gated and len(first) == 1)
+        activate(
+            e, plan, style.activation or mlp.activation, mlp.gated, tokens, width, packed=mlp.gated and len(first) == 1
+        )
         for n in mlp.norms:
             norm(e, plan, n, tokens, style)
         project(e, plan, (down,), tokens, save_input=not plan.selective)

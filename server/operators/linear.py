@@ -10,9 +10,10 @@ from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.norm_sequences import NORMS
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACCUMULATE, NORMS, Sequence
+from tilewise.server.operators.sequences import ACCUMULATE, Sequence
 from tilewise.server.operators.variants import Variant
 
 

@@ -11,8 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.router_sequences import ROUTERS
+from tilewise.server.operators.variants import Variant
 
 SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
 SINGLE_TILE = 3000  # pairs that CUB's radix sort takes in one tile, about
@@ -21,7 +24,10 @@ INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
 
 @dataclass(frozen=True, slots=True)
 class Routing:
-    """tokens; routed: token-expert pairs; hidden width; experts; top_k; width: bytes of a weighted row's element."""
+    """tokens; routed: token-expert pairs; hidden width; experts; top_k.
+
+    width, score: bytes of an element of a weighted row and of a router's score
+    """
 
     tokens: Number
     routed: Number
@@ -29,6 +35,7 @@ class Routing:
     experts: Number
     top_k: Number
     width: int
+    score: int = 4
 
 
 def radix_kernels(bits: Number) -> Number:
@@ -46,36 +53,25 @@ def index_put_kernels(indices: Number, largest: Number) -> Number:
     return INDEX_PUT + choose(indices <= SINGLE_TILE, 1, radix_kernels(np.ceil(np.log2(largest))))
 
 
-def route(e: Emitter, plan: Plan, r: Routing, renormalises: bool) -> None:
-    """Softmax in fp32, selection, and where the family does so the chosen weights' normalisation."""
-    scores, chosen = 4 * r.tokens * r.experts, 4 * r.routed
-    narrow = r.tokens * r.experts * plan.width
-    e.memory("router_softmax", "cast", r.tokens, r.experts, narrow, scores, direction=e.forward)
-    e.memory(
-        "router_softmax",
-        "softmax",
-        r.tokens,
-        r.experts,
-        scores,
-        scores,
-        direction=e.forward,
-        special=scores / 4,
-        wide=True,
-    )
-    e.memory("router_topk", "topk", r.tokens, r.experts, scores, 3 * chosen, direction=e.forward, kernels=2, wide=True)
-    narrows = r.width < 4
-    small = 3 * renormalises + narrows
+def route(e: Emitter, plan: Plan, r: Routing, style: Variant) -> None:
+    """The chosen experts and their weights, and in training the way back to the router's logits."""
+    router = ROUTERS[style.router]
+    operation(e, plan, "router", router.scores, r.tokens, r.experts, backward=False)
+    scores, chosen = r.score * r.tokens * r.experts, r.score * r.routed
+    picked = 3 * chosen if r.score == 4 else 5 * chosen  # a weight and an int64 each
+    e.memory("router_topk", "topk", r.tokens, r.experts, scores, picked, direction=e.forward, kernels=2, wide=True)
+    small = router.small + 3 * style.renormalises + (r.score > r.width)
     e.memory(
         "router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True
     )
     if not (plan.train and e.keep):
         return
-    e.save(scores + 3 * chosen + (chosen if renormalises else 0))
-    small = 7 * renormalises + narrows
+    e.save(scores + picked + (chosen if style.renormalises else 0))
+    renormalises = style.renormalises and not router.in_place
+    small = router.small_backward + 7 * renormalises + (r.score > r.width)
     e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction="backward", repeat=small)
-    e.memory("router_topk", "scatter_add", r.tokens, r.experts, 3 * chosen, scores, direction="backward", kernels=2)
-    e.memory("router_softmax", "softmax_backward", r.tokens, r.experts, 2 * scores, scores, direction="backward")
-    e.memory("router_softmax", "cast", r.tokens, r.experts, scores, narrow, direction="backward")
+    e.memory("router_topk", "scatter_add", r.tokens, r.experts, picked, scores, direction="backward", kernels=2)
+    e.launches("router", router.scores.backward, r.tokens, r.experts, plan.width, direction="backward")
 
 
 def permute(e: Emitter, plan: Plan, r: Routing) -> None:

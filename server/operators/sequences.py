@@ -74,7 +74,7 @@ class Launches:
     only_narrow: bool = False
 
 
-def _launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
+def launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     """`kernel` is "op" or "op.variant"."""
     letters = read + written
     wide, whole = (
@@ -93,165 +93,15 @@ class Sequence:
     saved: Operands = field(default_factory=lambda: Operands.of(""))
 
 
-_TO_FP32 = _launch("cast", "a", "f", only_narrow=True)
-_FROM_FP32 = _launch("cast", "f", "a", only_narrow=True)
-_VARIANCE = (
-    _launch("pointwise.pow", "f", "f"),  # pow(2)
-    _launch("reduce", "f", "r"),  # mean
-    _launch("pointwise", "r", "r"),  # + eps
-    _launch("pointwise.rsqrt", "r", "r", special=1, special_per="row"),
-    _launch("mul.row", "fr", "f"),  # x * rsqrt
-)
-_VARIANCE_BACKWARD = (
-    _launch("mul", "ff", "f"),
-    _launch("mul.row", "fr", "f"),
-    _launch("reduce", "f", "r"),
-    _launch("pointwise", "rr", "r", times=3),  # rsqrt's derivative
-    _launch("pointwise.expand", "r", "f"),  # mean's: expand, then divide
-    _launch("copy", "f", "f"),  # pow(1)
-    _launch("pointwise", "f", "f"),  # * 2
-    _launch("mul", "ff", "f"),
-    _launch("add", "ff", "f"),
-)
-_RMS_PLAIN = Sequence(
-    (_TO_FP32, *_VARIANCE, _FROM_FP32), (_TO_FP32, *_VARIANCE_BACKWARD, _FROM_FP32), Operands.of("fr")
-)
-_RMS_WEIGHTED = Sequence(  # Llama and most others: weight * x_hat, in the model's dtype
-    (_TO_FP32, *_VARIANCE, _FROM_FP32, _launch("mul.col", "aw", "a")),
-    (
-        _launch("mul.col", "aw", "a"),
-        _launch("mul", "aa", "a"),
-        _launch("reduce_columns", "a", "w", kernels=2),
-        _TO_FP32,
-        *_VARIANCE_BACKWARD,
-        _FROM_FP32,
-    ),
-    Operands.of("fra"),
-)
-_RMS_SHIFTED = Sequence(  # Gemma: x_hat * (1 + weight), in fp32
-    (
-        _TO_FP32,
-        *_VARIANCE,
-        _launch("cast", "w", "v", share=1),
-        _launch("pointwise", "v", "v"),
-        _launch("mul.col", "fv", "f"),
-        _FROM_FP32,
-    ),
-    (
-        _TO_FP32,
-        _launch("mul", "ff", "f"),
-        _launch("mul.col", "fv", "f"),
-        _launch("reduce_columns", "f", "v", kernels=2),
-        _launch("cast", "v", "w"),
-        *_VARIANCE_BACKWARD,
-        _FROM_FP32,
-    ),
-    Operands.of("ffrv"),
-)
-_RMS_LATE = Sequence(  # OLMo 2: weight * x_hat in fp32, then cast
-    (_TO_FP32, *_VARIANCE, _launch("mul.col", "fw", "f"), _FROM_FP32),
-    (
-        _TO_FP32,
-        _launch("mul.col", "fw", "f"),
-        _launch("mul", "ff", "f"),
-        _launch("reduce_columns", "f", "v", kernels=2),
-        _launch("cast", "v", "w"),
-        *_VARIANCE_BACKWARD,
-        _FROM_FP32,
-    ),
-    Operands.of("ffr"),
-)
-_LAYERNORM_FP32 = Sequence(  # OLMo: without weights, in fp32
-    (_TO_FP32, _launch("layernorm", "f", "frr"), _FROM_FP32),
-    (_TO_FP32, _launch("layernorm_backward", "ffrr", "f"), _launch("fill", "", "v"), _FROM_FP32),
-    Operands.of("frr"),
-)
-_LAYERNORM_SHIFTED = Sequence(  # Nemotron: weight + 1
-    (_launch("pointwise", "w", "w"), _launch("layernorm", "aww", "arr")),
-    (_launch("layernorm_backward", "aarrw", "aww", kernels=2),),
-    Operands.of("arr"),
-)
-_LAYERNORM = Sequence(
-    (_launch("layernorm", "aww", "arr"),),
-    (_launch("layernorm_backward", "aarrw", "aww", kernels=2),),
-    Operands.of("arr"),
-)
-# Inductor makes one kernel of a norm and of the residual addition before it, and recomputes x_hat in the backward;
-# the weight's gradient takes two kernels more, counted with it.
-_RMS_FUSED = Sequence(
-    (_launch("rmsnorm.compiled", "aaw", "aar", special=1, special_per="row"),),
-    (_launch("rmsnorm_backward.compiled", "aaarw", "aw", kernels=3),),
-    Operands.of("ar"),
-)
-_LAYERNORM_FUSED = Sequence(
-    (_launch("layernorm.compiled", "aaww", "aarr", special=1, special_per="row"),),
-    (_launch("layernorm_backward.compiled", "aaarrw", "aww", kernels=3),),
-    Operands.of("arr"),
-)
-
-NORMS = {
-    "rms": (_RMS_WEIGHTED, _RMS_FUSED),
-    "rms_plain": (_RMS_PLAIN, _RMS_FUSED),
-    "rms_shifted": (_RMS_SHIFTED, _RMS_FUSED),
-    "rms_late": (_RMS_LATE, _RMS_FUSED),
-    "layer": (_LAYERNORM, _LAYERNORM_FUSED),
-    "layer_fp32": (_LAYERNORM_FP32, _LAYERNORM_FUSED),
-    "layer_shifted": (_LAYERNORM_SHIFTED, _LAYERNORM_FUSED),
-}
-
-_ROTATE = (
-    _launch("rope.mul", "a", "a"),  # x * cos
-    _launch("rope.neg", "a", "a", share=0.5),
-    _launch("rope.cat", "a", "a"),
-    _launch("rope.mul", "a", "a"),  # * sin
-    _launch("rope.add", "aa", "a"),
-)
-_SLICE_BACKWARD = (_launch("fill", "", "a"), _launch("transpose.slice_backward", "a", "a", share=0.5))
-_ROTATE_BACKWARD = (
-    _launch("rope.mul", "a", "a"),
-    _launch("rope.neg", "a", "a", share=0.5),
-    *_SLICE_BACKWARD,
-    *_SLICE_BACKWARD,
-    _launch("add", "aa", "a"),
-    _launch("rope.mul", "a", "a"),
-    _launch("rope.add", "aa", "a"),
-)
-_ROTATE_FP32 = (  # OLMo: angles in fp32 lift the products
-    _launch("rope.mul", "a", "f"),
-    _launch("rope.neg", "a", "a", share=0.5),
-    _launch("rope.cat", "a", "a"),
-    _launch("rope.mul", "a", "f"),
-    _launch("rope.add", "ff", "f"),
-    _FROM_FP32,
-)
-_ROTATE_FP32_BACKWARD = (
-    _TO_FP32,
-    _launch("rope.mul", "f", "f", times=2),
-    _launch("cast", "f", "a", times=2),
-    _launch("rope.neg", "a", "a", share=0.5),
-    *_SLICE_BACKWARD,
-    *_SLICE_BACKWARD,
-    _launch("add", "aa", "a"),
-    _launch("rope.add", "aa", "a"),
-)
-_ROPE_FUSED = Sequence((_launch("rope.compiled", "a", "a"),), (_launch("rope.compiled", "a", "a"),))
-ROPE = (Sequence(_ROTATE, _ROTATE_BACKWARD), _ROPE_FUSED)
-ROPE_FP32 = (Sequence(_ROTATE_FP32, _ROTATE_FP32_BACKWARD), _ROPE_FUSED)
-# Pairs of values as complex numbers: inductor has no code for those and leaves the product to torch's own kernel in fp32.
-_ROTATE_COMPLEX = (_TO_FP32, _launch("rope.mul", "f", "f"), _FROM_FP32)
-ROPE_COMPLEX = Sequence(_ROTATE_COMPLEX, _ROTATE_COMPLEX)
-# Partial rotation: the rotated and the untouched part are concatenated; columns are the whole head.
-ROPE_JOIN = Sequence((_launch("rope.cat", "a", "a"),), (*_SLICE_BACKWARD, *_SLICE_BACKWARD, _launch("add", "aa", "a")))
-
-# Phi 3 concatenates even where nothing is left untouched: an empty part comes back as zeros.
-ROPE_JOIN_NOTHING = Sequence((_launch("rope.cat", "a", "a"),), (_launch("fill", "", "a"), _launch("add", "aa", "a")))
+TO_FP32 = launch("cast", "a", "f", only_narrow=True)
+FROM_FP32 = launch("cast", "f", "a", only_narrow=True)
 
 
 def _activation(variant: str, special: float = 1) -> Sequence:
     """An activation function that torch has a kernel for."""
     return Sequence(
-        (_launch(f"activation.{variant}", "a", "a", special=special),),
-        (_launch(f"activation_backward.{variant}", "aa", "a", special=special),),
+        (launch(f"activation.{variant}", "a", "a", special=special),),
+        (launch(f"activation_backward.{variant}", "aa", "a", special=special),),
         Operands.of("a"),
     )
 
@@ -263,96 +113,187 @@ ACTIVATIONS: dict[str, Sequence] = {
     "relu": _activation("relu", special=0),
     "gelu_new": Sequence(  # written out in transformers: eight kernels
         (
-            _launch("pointwise", "a", "a", special=1),  # pow(3)
-            _launch("pointwise", "a", "a", times=3),
-            _launch("add", "aa", "a"),
-            _launch("pointwise", "a", "a", special=1),  # tanh
-            _launch("pointwise", "a", "a"),
-            _launch("mul", "aa", "a"),
+            launch("pointwise", "a", "a", special=1),  # pow(3)
+            launch("pointwise", "a", "a", times=3),
+            launch("add", "aa", "a"),
+            launch("pointwise", "a", "a", special=1),  # tanh
+            launch("pointwise", "a", "a"),
+            launch("mul", "aa", "a"),
         ),
         (
-            _launch("mul", "aa", "a", times=2),
-            _launch("pointwise", "a", "a", times=5),
-            _launch("mul", "aa", "a", times=2),
-            _launch("add", "aa", "a", times=2),
+            launch("mul", "aa", "a", times=2),
+            launch("pointwise", "a", "a", times=5),
+            launch("mul", "aa", "a", times=2),
+            launch("add", "aa", "a", times=2),
         ),
         Operands.of("aaaa"),
     ),
+    "bloom_gelu": Sequence(  # BLOOM's own, whose backward works tanh out again
+        (
+            launch("pointwise", "a", "a", times=5),
+            launch("pointwise", "a", "a", special=1),
+            launch("mul", "aa", "a", times=3),
+        ),
+        (
+            launch("pointwise", "a", "a", times=9),
+            launch("pointwise", "a", "a", special=1),
+            launch("mul", "aa", "a", times=7),
+            launch("add", "aa", "a"),
+        ),
+        Operands.of("a"),
+    ),
+    "esm_gelu": Sequence(  # ESM's own: x / 2 (1 + erf(x / sqrt(2)))
+        (
+            launch("pointwise", "a", "a", times=3),
+            launch("pointwise", "a", "a", special=1),
+            launch("mul", "aa", "a"),
+        ),
+        (
+            launch("mul", "aa", "a", times=3),
+            launch("pointwise", "a", "a", times=5),
+            launch("pointwise", "a", "a", special=1),
+            launch("add", "aa", "a"),
+        ),
+        Operands.of("aaa"),
+    ),
+    "clamped_swiglu": Sequence(  # gpt-oss: (up + 1) gate sigmoid(1.7 gate), both clamped; what GATE does left out
+        (
+            launch("pointwise", "a", "a", times=4),
+            launch("pointwise", "a", "a", special=1),
+            launch("mul", "aa", "a"),
+        ),
+        (
+            launch("mul", "aa", "a", times=2),
+            launch("pointwise", "aa", "a"),
+            launch("pointwise", "a", "a"),
+            launch("add", "aa", "a"),
+            launch("fill", "", "r", times=2),
+            launch("pointwise", "a", "b", times=3),
+            launch("pointwise", "ab", "a", times=2),
+            launch("fill", "", "aa"),
+            launch("transpose.slice_backward", "a", "a", times=2),
+            launch("add", "aaaa", "aa"),
+        ),
+        Operands.of("aaaab"),
+    ),
     "quick_gelu": Sequence(
-        (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("mul", "aa", "a")),
-        (_launch("mul", "aa", "a", times=2), _launch("activation_backward", "aa", "a"), _launch("pointwise", "a", "a"),
-         _launch("add", "aa", "a")),
+        (launch("pointwise", "a", "a"), launch("pointwise", "a", "a", special=1), launch("mul", "aa", "a")),
+        (launch("mul", "aa", "a", times=2), launch("activation_backward", "aa", "a"), launch("pointwise", "a", "a"),
+         launch("add", "aa", "a")),
         Operands.of("aa"),
     ),
+    "xielu": Sequence(  # Apertus: written out, with two learned numbers
+        (
+            launch("pointwise", "w", "w", times=3),
+            launch("pointwise", "a", "b"),
+            launch("pointwise", "a", "a", times=5),
+            launch("pointwise", "a", "a", special=1),  # expm1
+            launch("mul", "aa", "a"),
+            launch("add", "aa", "a", times=3),
+            launch("pointwise", "aab", "a"),
+        ),
+        (
+            launch("fill", "", "w", times=2),
+            launch("pointwise", "ab", "a", times=3),
+            launch("pointwise", "a", "a", times=7),
+            launch("mul", "aa", "a", times=5),
+            launch("add", "aa", "a", times=5),
+            launch("pointwise", "a", "b", times=2),
+            launch("pointwise", "aab", "a"),
+            launch("reduce", "a", "r", times=2),
+            launch("pointwise", "w", "w", times=2),
+        ),
+        Operands.of("aaaaaabb"),
+    ),
     "relu2": Sequence(
-        (_launch("activation", "a", "a"), _launch("pointwise", "a", "a")),
-        (_launch("pointwise", "a", "a", times=2), _launch("mul", "aa", "a"), _launch("activation_backward", "aa", "a")),
+        (launch("activation", "a", "a"), launch("pointwise", "a", "a")),
+        (launch("pointwise", "a", "a", times=2), launch("mul", "aa", "a"), launch("activation_backward", "aa", "a")),
         Operands.of("a"),
     ),
 }  # fmt: skip
-GATE = Sequence((_launch("mul", "aa", "a"),), (_launch("mul", "aa", "a", times=2),), Operands.of("aa"))
+GATE = Sequence((launch("mul", "aa", "a"),), (launch("mul", "aa", "a", times=2),), Operands.of("aa"))
 GATED_FUSED = Sequence(
-    (_launch("gated_activation.compiled", "aa", "a", special=1),),
-    (_launch("gated_activation_backward.compiled", "aaa", "aaa", special=1),),
+    (launch("gated_activation.compiled", "aa", "a", special=1),),
+    (launch("gated_activation_backward.compiled", "aaa", "aaa", special=1),),
     Operands.of("aa"),
 )
 ACTIVATION_FUSED = Sequence(
-    (_launch("activation.compiled", "a", "a", special=1),),
-    (_launch("activation_backward.compiled", "aa", "aa", special=1),),
+    (launch("activation.compiled", "a", "a", special=1),),
+    (launch("activation_backward.compiled", "aa", "aa", special=1),),
     Operands.of("a"),
 )
 SHARED_GATE = Sequence(  # sigmoid of one value a token, times the shared experts' output
-    (_launch("pointwise", "r", "r", special=1, special_per="row"), _launch("mul.row", "a", "a")),
+    (launch("pointwise", "r", "r", special=1, special_per="row"), launch("mul.row", "a", "a")),
     (
-        _launch("mul.row", "a", "a"),
-        _launch("mul", "aa", "a"),
-        _launch("reduce.sum_row", "a", "r"),
-        _launch("pointwise", "rr", "r"),
+        launch("mul.row", "a", "a"),
+        launch("mul", "aa", "a"),
+        launch("reduce.sum_row", "a", "r"),
+        launch("pointwise", "rr", "r"),
     ),
     Operands.of("a"),
 )
-SCALE = Sequence((_launch("pointwise", "a", "a"),), (_launch("pointwise", "a", "a"),))
-RESIDUAL = Sequence((_launch("add", "aa", "a"),))
-ACCUMULATE = (_launch("add", "aa", "a"),)  # two gradients of one tensor meet
-CONTIGUOUS = (_launch("transpose", "a", "a"),)
+SCALED_QUERIES = Sequence(  # Ministral 3, Llama 4: by the logarithm of the position, which every layer works out
+    (launch("pointwise", "r", "r", times=6), launch("cast", "r", "r", whole=False), launch("mul.row", "ar", "a")),
+    (launch("mul.row", "ar", "a"),),
+    Operands.of("r"),
+)
+ATTENTION_GATE = Sequence(
+    (launch("pointwise", "a", "a", special=1), launch("mul", "aa", "a")),
+    (launch("mul", "aa", "a", times=2), launch("pointwise", "aa", "a")),
+    Operands.of("aa"),
+)
+SCALE = Sequence((launch("pointwise", "a", "a"),), (launch("pointwise", "a", "a"),))
+RESIDUAL = Sequence((launch("add", "aa", "a"),))
+ACCUMULATE = (launch("add", "aa", "a"),)  # two gradients of one tensor meet
+CONTIGUOUS = (launch("transpose", "a", "a"),)
+LIFT = Sequence((TO_FP32,), (FROM_FP32,))
 SOFTCAP = Sequence(
-    (_launch("pointwise", "a", "a"), _launch("pointwise", "a", "a", special=1), _launch("pointwise", "a", "a")),
-    (_launch("pointwise", "a", "a"), _launch("mul", "aa", "a"), _launch("pointwise", "a", "a")),
+    (launch("pointwise", "a", "a"), launch("pointwise", "a", "a", special=1), launch("pointwise", "a", "a")),
+    (launch("pointwise", "a", "a"), launch("mul", "aa", "a"), launch("pointwise", "a", "a")),
+    Operands.of("a"),
+)
+CROSS_ENTROPY_NARROW = Sequence(  # in the model's own precision
+    (launch("cross_entropy", "a", "a", special=1), launch("cross_entropy.nll", "ri", "r", whole=True)),
+    (
+        launch("fill", "", "r"),
+        launch("cross_entropy_backward.nll", "i", "a", kernels=2),
+        launch("cross_entropy_backward", "aa", "a", special=1),
+    ),
     Operands.of("a"),
 )
 CROSS_ENTROPY = (
     Sequence(
-        (_TO_FP32, _launch("cross_entropy", "f", "f", special=1), _launch("cross_entropy.nll", "ri", "r", whole=True)),
+        (TO_FP32, launch("cross_entropy", "f", "f", special=1), launch("cross_entropy.nll", "ri", "r", whole=True)),
         (
-            _launch("cross_entropy_backward.nll", "i", "f", kernels=2),  # a fill and one number a row
-            _launch("cross_entropy_backward", "ff", "f", special=1),
-            _FROM_FP32,
+            launch("cross_entropy_backward.nll", "i", "f", kernels=2),  # a fill and one number a row
+            launch("cross_entropy_backward", "ff", "f", special=1),
+            FROM_FP32,
         ),
         Operands.of("f"),
     ),
     Sequence(
-        (_launch("cross_entropy.compiled", "ai", "rr", special=1, kernels=2),),
+        (launch("cross_entropy.compiled", "ai", "rr", special=1, kernels=2),),
         # a gradient of zeros is filled first (the labels are shifted); the row's maximum and sum were kept
-        (_launch("fill", "", "a"), _launch("pointwise", "aarri", "a", special=1)),
+        (launch("fill", "", "a"), launch("pointwise", "aarri", "a", special=1)),
         Operands.of("arr"),
     ),
 )
 # A cast to a narrow format as torchao's Float8Linear makes it, read off torchao 0.16 operator by operator (emulated, on the CPU)
-_LARGEST = (_launch("pointwise", "a", "a"), _launch("reduce", "a", "r"))  # abs, max
+_LARGEST = (launch("pointwise", "a", "a"), launch("reduce", "a", "r"))  # abs, max
 LARGEST = _LARGEST[1:]  # inductor's pass for the scale of a whole tensor
 CAST_TENSOR = (
     *_LARGEST,
-    _launch("pointwise", "r", "r", times=6),  # fp64 and back, clamp, reciprocal
-    _launch("cast", "a", "f"),
-    _launch("pointwise", "f", "f", times=2),  # scale, clamp
-    _launch("cast", "f", "b"),
+    launch("pointwise", "r", "r", times=6),  # fp64 and back, clamp, reciprocal
+    launch("cast", "a", "f"),
+    launch("pointwise", "f", "f", times=2),  # scale, clamp
+    launch("cast", "f", "b"),
 )
 CAST_ROW = (
     *_LARGEST,
-    _launch("pointwise", "r", "r", times=9),  # the scale is a power of two besides
-    _launch("cast", "a", "f"),
-    _launch("mul.row", "fr", "f"),
-    _launch("pointwise", "f", "f"),
-    _launch("cast", "f", "b"),
+    launch("pointwise", "r", "r", times=9),  # the scale is a power of two besides
+    launch("cast", "a", "f"),
+    launch("mul.row", "fr", "f"),
+    launch("pointwise", "f", "f"),
+    launch("cast", "f", "b"),
 )
-CAST_TRANSPOSED = (_launch("transpose", "b", "b"),)  # _scaled_mm reads its first operand by rows, its second by columns
+CAST_TRANSPOSED = (launch("transpose", "b", "b"),)  # _scaled_mm reads its first operand by rows, its second by columns

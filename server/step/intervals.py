@@ -6,6 +6,8 @@ the rest is each row's own. With H_i the half-width of row i, repeats counted in
 
     sqrt(shared (sum H_i)^2 + (1 - shared) sum H_i^2)
 
+What is not known of the program that launches them is a third, independent part (server/operators/programs.py).
+
 intervals.toml holds `shared` and how it was measured, and by how much a serving engine's steps are less sure. The interval of a ratio of two steps that one calibration answers
 is that of server/step/ratio.py; of two that have no measurement in common, `independent`.
 """
@@ -25,9 +27,10 @@ from tilewise.hwdb.times import Times
 from tilewise.server.stacks import Stack
 
 Bounds = tuple[float, float, float]  # (low, value, high)
+Halves = tuple[Floats, Floats]  # (below, above)
 
 
-def bounds(group: Ints, size: int, count: Floats, times: Times) -> tuple[Floats, Floats]:
+def bounds(group: Ints, size: int, count: Floats, times: Times) -> Halves:
     """(below, above): half-widths of the sums of `count` executions of each row, by group; shape (size,)."""
     below = half_width(group, size, count * (times.time_s - times.low_s))
     return below, half_width(group, size, count * (times.high_s - times.time_s))
@@ -39,6 +42,12 @@ def half_width(group: Ints, size: int, half: Floats, shared: float | None = None
     together, squares = np.bincount(group, half, size), np.bincount(group, half**2, size)
     width: Floats = np.sqrt(part * together**2 + (1 - part) * squares)
     return width
+
+
+def programmed(value: Floats, half: Halves, factors: tuple[float, float]) -> Halves:
+    """Half-widths of a sum whose program may take `factors` times as long: an error that owes nothing to its kernels' own."""
+    least, most = factors
+    return np.hypot(half[0], (1 - least) * value), np.hypot(half[1], (most - 1) * value)
 
 
 def independent(base: Bounds, head: Bounds) -> Bounds:

@@ -28,6 +28,7 @@ from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
 from tilewise.server.operators.parameters import rank_parameters
+from tilewise.server.operators.programs import AGREES, Program, program_of
 from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step import distance
 from tilewise.server.step.host import host_notes
@@ -71,7 +72,8 @@ class Shapes:
             stride_notes(arch, work, sku, count), [engine.notes(arch, work, self.kernels)] * count,
             host_notes(self.steps, count), far * (count // len(far)),
         )  # fmt: skip
-        said = (*arch.notes, *stacks.note(work.program))
+        why = (self.steps.program.why,) if self.steps.program.why else ()
+        said = (*arch.notes, *stacks.note(work.program), *why)
         return ((*said, *chain(*each)) for each in zip(*found, strict=True))
 
 
@@ -106,7 +108,8 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
         table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
     times = gpu.predict(table, workload.clock)
     peak, parameters = peak_of(gpu, workload, table), count(arch)
-    steps = steps_of(gpu, workload, peak, table, times, palm_flops(arch, workload, parameters.active))
+    palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
+    steps = steps_of(gpu, workload, peak, table, times, palm, program)
     resident = memory(arch, workload, emitted)
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
@@ -131,13 +134,20 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
 
 def steps_of(
-    gpu: Gpu, workload: Workload, peak: Peak, table: OperatorTable, times: Times, palm: Floats | None
+    gpu: Gpu,
+    workload: Workload,
+    peak: Peak,
+    table: OperatorTable,
+    times: Times,
+    palm: Floats | None,
+    program: Program = AGREES,
 ) -> Steps:
     launched = launches(table, gpu)
-    sums = step_sums(gpu, workload, table, times, launched)
+    sums = step_sums(gpu, workload, table, times, launched, program)
     steps = Steps(
-        gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm
-    )
+        gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm,
+        program=program,
+    )  # fmt: skip
     _check_utilisation(np.maximum(steps.mfu, steps.hfu), peak)
     return steps
 

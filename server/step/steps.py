@@ -19,6 +19,7 @@ from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
 from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.conventions import by_shape, causal_flops, full_flops
+from tilewise.server.operators.programs import AGREES, Program
 from tilewise.server.step.losses import losses, summed
 from tilewise.server.step.report import Energy, Interval, Step
 from tilewise.server.step.time import Sums
@@ -45,6 +46,7 @@ class Steps:
     """Columns of shape (shapes,) with the names and units of report.Step; NaN where a shape has no time, as `refusal` says.
 
     table, times, launched: the operators of all shapes; sums: their totals; palm_flops: None where no architecture is known
+    program: what is known of the sequence of operators itself
     There is one shape where no operator sees what candidates differ in: their rows are alike.
     """
 
@@ -56,6 +58,7 @@ class Steps:
     launched: Floats
     sums: Sums
     palm_flops: Floats | None
+    program: Program = AGREES
 
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""
@@ -207,12 +210,16 @@ class Steps:
 
     @cached_property
     def trust(self) -> Ints:
-        """The lowest trust of the operators that matter, and of the program: what stands on less must make up NEGLIGIBLE of the time to count."""
+        """The lowest trust of the operators that matter, and of the program: what stands on less must make up NEGLIGIBLE of the time to count.
+
+        A program that was never compared, or differs, is not measured, however well its kernels are.
+        """
         found = np.full(self.table.shapes, int(max(Trust)))
         for level in sorted(Trust, reverse=True)[1:]:
             below = by_shape(self.table, np.where(self.times.trust <= level, self.times.time_s, 0.0))
             found = np.where(below >= NEGLIGIBLE * self.sums.busy_s, int(level), found)
-        return np.asarray(np.minimum(found, int(self.workload.program.trust)))
+        most = min(self.workload.program.trust, Trust.PUBLISHED if self.program.why else Trust.MEASURED)
+        return np.asarray(np.minimum(found, int(most)))
 
     @property
     def distance(self) -> Floats:

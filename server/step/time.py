@@ -16,21 +16,23 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
-from tilewise.server.step.intervals import bounds, served, wider
+from tilewise.server.operators.programs import AGREES, Program
+from tilewise.server.step.intervals import bounds, programmed, served, wider
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2
 LOW, VALUE, HIGH = range(3)
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
-BEFORE_SYNC = "positions"  # layer of what eager transformers does before it asks the GPU whether the batch is packed
+# layer of what eager transformers does before it asks the GPU whether the batch is packed, and the operator that asks
+BEFORE_SYNC, ASKS = "positions", "packed_check"
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
     """Totals of a table, one entry a candidate shape.
 
-    low_s, high_s: at the bounds of the kernels' times and of the launch cost; launch_low_s, launch_high_s: of the launch cost alone
+    low_s, high_s: at the bounds of the kernels' times, of the launch cost and of the program; launch_low_s, launch_high_s: of the launch cost alone
     """
 
     busy_s: Floats
@@ -46,12 +48,15 @@ class Sums:
     launch_high_s: Floats
 
 
-def step_sums(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats) -> Sums:
+def step_sums(
+    gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, program: Program = AGREES
+) -> Sums:
     """Times of the steps of a table; `launched`: kernels of one execution of each row, as `launches` has them."""
     busy = by_shape(table, times.time_s)
-    below, above = bounds(table.shape, table.shapes, table.count, times)
+    below, above = programmed(busy, bounds(table.shape, table.shapes, table.count, times), program.time)
     usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
-    time, low, high = _lasts(busy, usual), _lasts(busy - below, least), _lasts(busy + above, most)
+    fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
+    time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
     busy_low, busy_high = wider(busy, busy - below, busy + above, workload.program)
     low, high = served(time, low, high) if workload.program.engine else wider(time, low, high, workload.program)
     return Sums(
@@ -73,6 +78,11 @@ def _launching(
     if workload.mode == "eager":
         issue = issue + plans(table, times) * cost.plan_s[end]
     return gaps, issue
+
+
+def _scaled(launch: tuple[Floats, Floats], factor: float) -> tuple[Floats, Floats]:
+    gaps, issue = launch
+    return factor * gaps, factor * issue
 
 
 def _lasts(busy: Floats, launch: tuple[Floats, Floats]) -> Floats:
@@ -99,14 +109,15 @@ def launches(table: OperatorTable, gpu: Gpu) -> Floats:
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
     """Rows whose kernels are issued with none queued: the answer makes the host wait until the GPU is idle."""
-    first = [code for code, label in enumerate(table.labels) if label.layer == BEFORE_SYNC]
-    return np.isin(table.label, first) if first else np.zeros(len(table), bool)
+    if not any(label.name == ASKS for label in table.labels):
+        return np.zeros(len(table), bool)
+    return np.isin(table.label, [code for code, label in enumerate(table.labels) if label.layer == BEFORE_SYNC])
 
 
 def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
     cudnn = [code for code, name in enumerate(times.kernel_names) if name.startswith("cudnn")]
-    grows = (table.window == 0) | (table.window > table.seq_kv)  # a cache keeps no more than the window
+    grows = (table.window == 0) | (table.window > table.seq_kv)
     found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
     return found & np.isin(times.kernel, cudnn)
 

@@ -6,6 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from tilewise.server.operators.attention_kernel import CUDNN_HEAD_DIM, backward_kernels, forward_kernels
+from tilewise.server.operators.ends import embedding_backward_kernels
+from tilewise.server.operators.routing import index_put_kernels, sort_kernels
+
 # Nothing runs on the GPU, though torch does not mark them as views
 FREE = frozenset(
     ("_unsafe_view", "detach", "empty", "empty_like", "empty_permuted", "empty_strided", "lift_fresh", "new_empty",
@@ -56,24 +60,43 @@ Operands = tuple[Operand, ...]
 def _columns(ins: Operands, outs: Operands) -> bool:
     """A sum over all rows down to one row of columns: its semaphores need a memset."""
     given, result = ins[0], outs[0]
-    return len(given.shape) >= 2 and result.numel == given.shape[-1] and given.numel > result.numel
+    return (
+        len(given.shape) >= 2
+        and result.shape[-1:] == given.shape[-1:]
+        and given.numel > result.numel == given.shape[-1]
+    )
+
+
+def _index_put(ins: Operands, outs: Operands) -> int:
+    """Accumulating, as in every gather's backward."""
+    indices = [x for x in ins[1:] if x.dtype == "int64"]
+    return int(index_put_kernels(max((x.numel for x in indices), default=1), outs[0].shape[0]))
+
+
+def _attention_backward(ins: Operands, outs: Operands) -> int:
+    query, key = ins[1], ins[2]
+    return int(backward_kernels(query.shape[-3] > key.shape[-3], query.shape[-1] > CUDNN_HEAD_DIM))
 
 
 # Kernels of aten operators that launch more than one (profiles of torch 2.11 on Hopper)
 SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "slice_backward": lambda ins, outs: 2 if ins and ins[0].numel else 1,
     "select_backward": lambda ins, outs: 2,
-    "masked_fill": lambda ins, outs: 2,
+    "constant_pad_nd": lambda ins, outs: 2,
     "native_layer_norm_backward": lambda ins, outs: 2,
+    "nll_loss_backward": lambda ins, outs: 2,
+    "embedding_dense_backward": lambda ins, outs: embedding_backward_kernels(ins[1].numel),
     "topk": lambda ins, outs: 2,
     "histc": lambda ins, outs: 2,
     "cumsum": lambda ins, outs: 2,
     "_grouped_mm": lambda ins, outs: 2,
     "sum": lambda ins, outs: 2 if _columns(ins, outs) else 1,
-    "sort": lambda ins, outs: 3 if ins[0].numel <= 4096 else 21,
-    "index_put": lambda ins, outs: 7,
-    "attention_forward": lambda ins, outs: 2,
-    "attention_backward": lambda ins, outs: 6 if ins[1].shape[1] > ins[2].shape[1] else 4,
+    "sort": lambda ins, outs: int(sort_kernels(ins[0].numel)),
+    "index_put": _index_put,
+    "attention_forward": lambda ins, outs: int(
+        forward_kernels(ins[0].shape[-2] == 1, ins[0].shape[-1] > CUDNN_HEAD_DIM)
+    ),
+    "attention_backward": _attention_backward,
 }
 
 

@@ -38,15 +38,21 @@ def trace(
     op "" (its kernels' bytes; the interval is wide). Dropout counts as the module's own train or eval mode has it.
     Raises InvalidInput (CANNOT_TRACE) where the module needs the value of a tensor to go on, or mixes devices.
     """
-    emitter = Emitter()
-    for group in grouped(record(module, *inputs, train=train, **named), type(module).__name__):
-        with emitter.scope(layer=group.layer, part=group.part, count=group.count):
-            emitter.keep = group.call.direction != "recompute"
-            place(emitter, group.name, group.call)
+    emitter = placed(record(module, *inputs, train=train, **named), type(module).__name__)
     if optimizer == "adamw":
         for width, parameters in trainable(module).items():
             adamw(emitter, parameters, width)
     return emitter.table()
+
+
+def placed(calls: Iterable[Call], root: str) -> Emitter:
+    """The rows of recorded calls; `root`: what the module itself is called."""
+    emitter = Emitter()
+    for group in grouped(calls, root):
+        with emitter.scope(layer=group.layer, part=group.part, count=group.count):
+            emitter.keep = group.call.direction != "recompute"
+            place(emitter, group.name, group.call)
+    return emitter
 
 
 def record(module: torch.nn.Module, *inputs: Any, train: bool = True, **named: Any) -> list[Call]:

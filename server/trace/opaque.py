@@ -1,6 +1,7 @@
 """scaled_dot_product_attention as one operator each way, as its fused kernels are.
 
-On the meta device torch would take it apart into matrix products and a softmax, which no GPU runs.
+On the meta device torch would take it apart into matrix products and a softmax, which no GPU runs unless no fused kernel takes the
+operands (sdp_utils.cpp).
 """
 
 from __future__ import annotations
@@ -78,5 +79,17 @@ def _attend(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> torch.Tensor:
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
+        attn_mask = _additive(attn_mask, query.dtype)
+    if query.shape[-3] != key.shape[-3] and not enable_gqa:  # heads left to broadcasting: no fused kernel takes them
+        math: tuple[torch.Tensor, ...] = torch.ops.aten._scaled_dot_product_attention_math(
+            query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+        )
+        return math[0]
     result: torch.Tensor = attention_forward(query, key, value, is_causal, attn_mask is not None)[0]
     return result
+
+
+def _additive(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A boolean mask in the scores' type, as sdpa makes it whatever kernel follows (convert_boolean_attn_mask)."""
+    return torch.zeros_like(mask, dtype=dtype).masked_fill_(mask.logical_not(), float("-inf"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -54,6 +54,9 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if function in SEVERAL_KERNELS:
+            with self:
+                return SEVERAL_KERNELS[function](*args, **kwargs)
         where, direction = self._place()
         result = function(*args, **kwargs)
         name = function._schema.name.split("::")[1]
@@ -87,6 +90,26 @@ class Recorder(TorchDispatchMode):
         finally:
             for handle in handles:
                 handle.remove()
+
+
+def _safe_softmax(scores: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """What this one operator launches on a GPU (ATen/native/SoftMax.cpp): rows that are masked whole become zeros."""
+    weights = torch._softmax(scores if dtype is None else scores.to(dtype), dim, False)
+    masked = torch.all(torch.eq(scores, float("-inf")), dim, keepdim=True)
+    return torch.where(masked, torch.scalar_tensor(0.0, device=scores.device, dtype=weights.dtype), weights)
+
+
+def _masked_fill(given: torch.Tensor, mask: torch.Tensor, value: Any) -> torch.Tensor:
+    """A copy, and the write into it."""
+    return given.clone(memory_format=torch.contiguous_format).masked_fill_(mask, value)
+
+
+# operators of one name that ATen itself makes of several
+SEVERAL_KERNELS: dict[Any, Callable[..., torch.Tensor]] = {
+    torch.ops.aten._safe_softmax.default: _safe_softmax,
+    torch.ops.aten.masked_fill.Scalar: _masked_fill,
+    torch.ops.aten.masked_fill.Tensor: _masked_fill,
+}
 
 
 def _call(function: Any, name: str, args: Any, kwargs: Any, result: Any, where: str, direction: str) -> Call:

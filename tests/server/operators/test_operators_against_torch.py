@@ -15,11 +15,9 @@ from tilewise.server.workload import Workload
 
 COUNTS = json.loads((Path(__file__).parent / "transformers_counts.json").read_text(encoding="utf-8"))
 MODELS = {family: model for family, model in COUNTS["models"].items() if "error" not in model}
-# Its own LayerNorm and interleaved rotation; sigmoid routing by groups and interleaved latent rotation
-OTHER_KERNELS = {"cohere", "deepseek_v3"}
-# Traced on the CPU, where attention is one kernel; on a GPU torch runs ALiBi's mask through the math path, in fp32
-CPU_ONLY = {"falcon"}
-EXACT = sorted(set(MODELS) - OTHER_KERNELS - CPU_ONLY)
+# The router's few kernels by groups of experts, and sdpa's math path, agree within 4 % (programs.csv), not to the kernel
+NEAR = {"deepseek_v3", "falcon"}
+EXACT = sorted(set(MODELS) - NEAR)
 
 
 def emit(family: str, phase: str) -> Emitter:
@@ -36,7 +34,7 @@ def layer_rows(table: OperatorTable) -> np.ndarray:
     return np.array(labels)[table.label]
 
 
-@pytest.mark.parametrize("family", sorted(set(MODELS) - CPU_ONLY))
+@pytest.mark.parametrize("family", sorted(MODELS))
 @pytest.mark.parametrize("phase", ["prefill", "train"])
 def test_flops_equal_torchs_counter_except_for_grouped_gemms_which_it_does_not_see(family: str, phase: str) -> None:
     table = emit(family, phase).table()

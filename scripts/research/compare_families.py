@@ -1,0 +1,317 @@
+"""Sets the reader's operators of every family beside those that transformers' own code launches, traced without a GPU.
+
+For each model_type that Tilewise reads and transformers has a class of: a model of few layers with the widths of its class's
+defaults is traced on the meta device in prefill, train and decode (one token, DynamicCache), and its table is compared with
+the one that `tilewise predict` works with. Writes server/operators/programs.csv, which says how far an answer's program can be
+relied on (server/operators/programs.py). Needs torch and transformers (CPU builds do); takes three minutes.
+
+    python scripts/research/compare_families.py [FAMILY ...] [--operators] [--out FILE]
+
+With families named, their lines are printed; --operators adds every kind of operator whose launches or bytes differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime
+import json
+import sys
+import tomllib
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from transformers import CONFIG_MAPPING, AutoConfig
+from transformers.models.auto import modeling_auto
+
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.server.architecture import families as tables
+from tilewise.server.architecture import read
+from tilewise.server.architecture.model import Architecture, Recurrent
+from tilewise.server.operators import build
+from tilewise.server.operators.conventions import by_shape
+from tilewise.server.trace.matrix import is_attention
+from tilewise.server.trace.module import placed, record
+from tilewise.server.trace.recorder import Call
+from tilewise.server.workload import CHOICES, Workload
+
+RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+OUT = Path(__file__).resolve().parents[2] / "server" / "operators" / "programs.csv"
+WORKLOADS = {
+    "prefill": Workload(phase="prefill", batch=1, sequence=4096, cache="none"),
+    "train": Workload(phase="train", batch=1, sequence=4096, optimizer="none"),
+    "decode": Workload(phase="decode", batch=8, context=2048),
+}
+LAYERS = 4
+LEAST_S = 2e-6  # what the smallest kernels take
+QUANTITIES = ("kernels", "flops", "bytes", "time_us")
+HEADER = [
+    "family",
+    "phase",
+    *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")),
+    "attention",
+    "first",
+    "reason",
+]
+
+
+class NotComparable(Exception):
+    """Why a program of a family cannot be set beside transformers' own."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A small model of a family on the meta device, and its config as the reader takes it; encoder: it does not decode."""
+
+    family: str
+    model: torch.nn.Module
+    config: str
+    encoder: bool
+
+
+def case(family: str) -> Case:
+    """Raises NotComparable."""
+    for why, rule in RULES["not_compared"].items():
+        if family in rule["families"]:
+            raise NotComparable(rule.get("reason", why))
+    if tables.family(family).parts:
+        raise NotComparable("a text model with a tower beside it; the text model is compared under its own name")
+    keys = RULES["keys"].get(family, {})
+    if tables.family(family).values["stream"] != "text":
+        raise NotComparable("a tower for images; not traced yet")
+    if family not in CONFIG_MAPPING:
+        raise NotComparable("transformers has no class of it")
+    config = AutoConfig.for_model(family, **keys)
+    if config.is_encoder_decoder:
+        raise NotComparable("an encoder with a decoder is not traced yet")
+    kind = class_of(family)
+    try:
+        shorten(config, keys)
+        with torch.device("meta"):
+            model = kind._from_config(config, dtype=torch.bfloat16)
+    except Exception as error:
+        raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
+    unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
+    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in unsaid}
+    stated |= {"model_type": family, "architectures": [kind.__name__]}
+    return Case(family, model.eval(), json.dumps(stated, default=str), kind.__name__.endswith("ForMaskedLM"))
+
+
+UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
+DROPOUTS = (
+    "attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout", "dropout", "resid_dropout", "embedding_dropout",
+    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop",
+)  # fmt: skip
+
+
+def shorten(config: Any, keys: dict[str, Any]) -> None:
+    """Few layers, but one of each kind."""
+    kinds = getattr(config, "layer_types", None) or []
+    layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
+    if "num_hidden_layers" not in keys:
+        config.num_hidden_layers = layers
+    for name in ("layer_types", "mlp_layer_types", "attention_layers", "no_rope_layers"):
+        if isinstance(getattr(config, name, None), list):
+            with suppress(AttributeError):  # follows from others
+                setattr(config, name, getattr(config, name)[: config.num_hidden_layers])
+
+
+def class_of(family: str) -> Any:
+    """What transformers' AutoModelForMaskedLM takes, or else its AutoModelForCausalLM, or AutoModel."""
+    heads = "MODEL_FOR_MASKED_LM", "MODEL_FOR_CAUSAL_LM", "MODEL"
+    found = [getattr(modeling_auto, f"{head}_MAPPING_NAMES").get(family) for head in heads]
+    if not any(found):
+        raise NotComparable("transformers has no model of this name alone")
+    return getattr(transformers, next(filter(None, found)))
+
+
+def answer_for_the_gpu() -> None:
+    """What transformers asks the GPU before it goes on has no value on the meta device."""
+    transformers.masking_utils.find_packed_sequence_indices = no_packing
+    transformers.masking_utils.fast_all = no_padding
+
+
+def no_packing(position_ids: torch.Tensor) -> None:
+    """transformers.masking_utils.find_packed_sequence_indices, whose answer has no value on the meta device."""
+    steps = torch.diff(position_ids, prepend=position_ids[:, :1] - 1, dim=-1)
+    bool_of_gpu((((steps != 1).cumsum(-1))[:, -1] == 0).all())
+
+
+def no_padding(mask: torch.Tensor) -> bool:
+    """transformers.masking_utils.fast_all over a mask of ones."""
+    bool_of_gpu(mask.all())
+    return True
+
+
+def bool_of_gpu(answer: torch.Tensor) -> None:
+    """Reading an answer copies it to the host: a launch."""
+    answer.clone()
+
+
+def traced(model: torch.nn.Module, phase: str) -> list[Call]:
+    """What the model calls in one step of WORKLOADS; only models that decode are asked for the last logits alone."""
+    work = WORKLOADS[phase]
+    if phase == "train":
+        ids = tokens(work.batch, work.sequence)
+        labels = {"labels": ids} if "labels" in signature(model.forward).parameters else {}
+        return record(model, input_ids=ids, use_cache=False, **labels)
+    if phase == "prefill":
+        last = {"logits_to_keep": 1} if "logits_to_keep" in signature(model.forward).parameters else {}
+        return record(model, train=False, input_ids=tokens(work.batch, work.sequence), use_cache=False, **last)
+    with torch.no_grad():
+        past = model(input_ids=tokens(work.batch, work.context - 1), use_cache=True).past_key_values
+    return record(model, train=False, input_ids=tokens(work.batch, 1), past_key_values=past, use_cache=True)
+
+
+def tokens(batch: int, sequence: int) -> torch.Tensor:
+    return torch.zeros(batch, sequence, dtype=torch.long, device="meta")
+
+
+def attention_of(calls: list[Call]) -> str:
+    """What attention is asked for: sdpa with the causal flag, with a mask, or plain products and a softmax."""
+    kinds = {}
+    for call in calls:
+        if call.direction == "forward" and is_attention(call.name):
+            kinds["mask" if call.arguments["masked"] else "causal" if call.arguments["is_causal"] else "plain"] = None
+        elif call.direction == "forward" and call.name == "_softmax" and len(call.ins[0].shape) == 4:
+            kinds["products"] = None
+    return " + ".join(kinds)
+
+
+def sums(table: OperatorTable) -> tuple[float, ...]:
+    """QUANTITIES of a table: executed FLOPs, bytes of operators that compute none, and the time by one yardstick for both sides."""
+    moved = np.where(table.kernels > 0, table.bytes_read + table.bytes_written, 0.0)
+    columns = (
+        table.kernels, table.executed_flops,
+        np.where((table.kind == Kind.MEMORY) & (table.executed_flops == 0), moved, 0.0), 1e6 * roofline_s(table, moved),
+    )  # fmt: skip
+    return tuple(float(by_shape(table, column)[0]) for column in columns)
+
+
+def roofline_s(table: OperatorTable, moved: Floats) -> Floats:
+    """Each kernel at the datasheet's rates of an H100, and the least that a kernel takes: it compares programs, not kernels."""
+    sku = Database.packaged().sku("h100-sxm5-80gb")
+    peak = np.array([sku.peak(Precision(int(code))).flops_per_s for code in table.precision])
+    found: Floats = np.maximum(table.executed_flops / peak, moved / sku.hbm_bytes_per_s) + LEAST_S * table.kernels
+    return found
+
+
+def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
+    """The reader's table, the traced one, and its attention. Raises NotComparable."""
+    if subject.encoder and phase == "decode":
+        raise NotComparable("an encoder does not decode")
+    last = "logits_to_keep" in signature(subject.model.forward).parameters
+    work = WORKLOADS[phase] if last or phase != "prefill" else replace(WORKLOADS[phase], logits="all")
+    try:
+        arch = read(subject.config)
+        if scans(arch):
+            raise NotComparable("its scan is a kernel of another package; without it transformers loops in Python")
+        ours = build(arch, work)
+    except TilewiseError as error:
+        raise NotComparable(f"the reader refuses its default config: {error}") from error
+    try:
+        calls = traced(subject.model, phase)
+    except Exception as error:
+        raise NotComparable(f"cannot be traced: {str(error).splitlines()[0][:120]}") from error
+    return ours, placed(calls, subject.family).table(), attention_of(calls)
+
+
+def lines(family: str, first: dict[tuple[str, str], str], show: bool = False) -> Iterator[dict[str, str]]:
+    """A line of the table for every phase; first: our time over the traced one when a program was compared for the first time."""
+    subject: Case | NotComparable
+    try:
+        subject = case(family)
+    except NotComparable as reason:
+        subject = reason
+    for phase in CHOICES["phase"]:
+        line = {"family": family, "phase": phase}
+        try:
+            if isinstance(subject, NotComparable):
+                raise subject
+            ours, theirs, attention = both(subject, phase)
+        except NotComparable as reason:
+            yield line | {"reason": str(reason)}
+            continue
+        if show:
+            print_differences(ours, theirs)
+        found = dict(zip(QUANTITIES, zip(sums(ours), sums(theirs), strict=True), strict=True))
+        for name, pair in found.items():
+            line |= {f"{name}_{side}": f"{value:.6g}" for side, value in zip(("ours", "traced"), pair, strict=True)}
+        once = f"{found['time_us'][0] / found['time_us'][1]:.3f}"
+        yield line | {"attention": attention, "first": first.get((family, phase), once)}
+
+
+def scans(arch: Architecture) -> bool:
+    """Whether it has a recurrent mixer with a scan."""
+    mixers = [mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers]
+    return any(isinstance(mixer, Recurrent) and mixer.kind != "short_conv" for mixer in mixers)
+
+
+def print_differences(ours: OperatorTable, theirs: OperatorTable) -> None:
+    """Launches of each direction and size that one side has more of."""
+    left, right = kinds(ours), kinds(theirs)
+    for key in sorted(left.keys() | right.keys()):
+        if left[key] != right[key]:
+            print(f"  {' '.join(map(str, key)):60} ours {left[key]:6g} traced {right[key]:6g}")
+
+
+def kinds(table: OperatorTable) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in range(len(table)):
+        kind = Kind(int(table.kind[row]))
+        direction = table.labels[int(table.label[row])].direction
+        if kind == Kind.MEMORY:
+            what = f"{table.bytes_read[row]:8.2g} -> {table.bytes_written[row]:8.2g}"
+        else:
+            what = f"{kind.name.lower()} {table.executed_flops[row]:.5g}"
+        found[direction, what] += float(table.count[row] * table.kernels[row])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--operators", action="store_true")
+    parser.add_argument("--out", type=Path, default=OUT)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    transformers.utils.logging.set_verbosity_error()
+    answer_for_the_gpu()
+    first = {(line["family"], line["phase"]): line["first"] for line in kept(OUT) if not line["reason"]}
+    if options.families:
+        writer = csv.DictWriter(sys.stdout, HEADER, lineterminator="\n")
+        for family in options.families:
+            writer.writerows(lines(family, first, options.operators))
+        return
+    with options.out.open("w", newline="", encoding="utf-8") as file:
+        versions = (
+            f"transformers {transformers.__version__}, torch {torch.__version__}, {datetime.date.today().isoformat()}"
+        )
+        file.write(f"# made by scripts/research/compare_families.py: {versions}\n")
+        writer = csv.DictWriter(file, HEADER, lineterminator="\n")
+        writer.writeheader()
+        for family in tables.names():
+            writer.writerows(lines(family, first))
+
+
+def kept(path: Path) -> list[dict[str, str]]:
+    """The lines of a table that was written before."""
+    if not path.exists():
+        return []
+    return list(csv.DictReader(line for line in path.read_text(encoding="utf-8").splitlines() if line[0] != "#"))
+
+
+if __name__ == "__main__":
+    main()

@@ -50,9 +50,9 @@ from tilewise.server.workload import CHOICES, Workload
 RULES = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 OUT = Path(__file__).resolve().parents[2] / "server" / "operators" / "programs.csv"
 WORKLOADS = {
-    "prefill": Workload(phase="prefill", batch=1, sequence=4096, cache="none"),
+    "prefill": Workload(phase="prefill", batch=1, sequence=4096, cache="none", stack="transformers"),
     "train": Workload(phase="train", batch=1, sequence=4096, optimizer="none"),
-    "decode": Workload(phase="decode", batch=8, context=2048),
+    "decode": Workload(phase="decode", batch=8, context=2048, stack="transformers"),
 }
 LAYERS = 4
 LEAST_S = 2e-6  # what the smallest kernels take

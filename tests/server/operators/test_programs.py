@@ -21,7 +21,7 @@ from tilewise.server.workload import CHOICES, Workload
 
 ROOT = Path(__file__).resolve().parents[3]
 COMPARED = [line for line in lines().values() if not line["reason"]]
-PREFILL = Workload(phase="prefill", batch=1, sequence=2048)
+PREFILL = Workload(phase="prefill", batch=1, sequence=2048, stack="transformers")
 
 
 def llama_like(model_type: str) -> Report:
@@ -74,7 +74,7 @@ def test_a_program_that_differs_widens_by_what_was_found() -> None:
 
 def test_an_engines_program_is_not_judged_by_transformers_code() -> None:
     arch = read(json.dumps({"model_type": "baichuan"}))
-    assert program_of(arch, Workload(phase="decode", batch=1, context=2048, engine="vllm")) == AGREES
+    assert program_of(arch, Workload(phase="decode", batch=1, context=2048, stack="vllm")) == AGREES
 
 
 @pytest.fixture(scope="module")

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
 # A suite started in the background finds SIGINT ignored, and programs inherit that: those that a test interrupts would run for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# A busy machine is no fault of the code: no example has a deadline.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session")

@@ -200,7 +200,7 @@ def _copy_master(e: Emitter, plan: Plan, parameters: Number) -> None:
         e.memory("gradient_clear", "fill", 1, parameters, 0, cleared, direction="optimizer", wide=True)
 
 
-CHUNK = 65536  # elements that a block of the multi-tensor kernels takes (ATen MultiTensorApply.cuh)
+CHUNK = 16384  # a sum over everything streams as rows of any width do; reductions were measured up to this one
 
 
 def _clip(e: Emitter, parameters: Number, width: int, *, scales: bool) -> None:

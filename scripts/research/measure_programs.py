@@ -31,6 +31,17 @@ MODELS: dict[str, dict[str, Any]] = {
                   "num_key_value_heads": 32, "vocab_size": 32064, "pad_token_id": 32000, "max_position_embeddings": 8192},
     "stablelm-3b": {"model_type": "stablelm", "hidden_size": 2560, "intermediate_size": 6912, "num_attention_heads": 32,
                     "num_key_value_heads": 32, "vocab_size": 50257, "max_position_embeddings": 8192},
+    # chosen later, when stacks, hosts and the comparison of families had been built
+    "nemotron-4b": {"model_type": "nemotron", "hidden_size": 3072, "intermediate_size": 9216, "num_attention_heads": 24,
+                    "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 256000, "max_position_embeddings": 8192,
+                    "tie_word_embeddings": False},
+    "aya-8b": {"model_type": "cohere", "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32,
+               "num_key_value_heads": 8, "vocab_size": 256000, "max_position_embeddings": 8192},
+    "gemma-2b": {"model_type": "gemma", "hidden_size": 2048, "intermediate_size": 16384, "num_attention_heads": 8,
+                 "num_key_value_heads": 1, "head_dim": 256, "vocab_size": 256000, "max_position_embeddings": 8192},
+    **{f"gpt2-xl-{vocabulary}": {"model_type": "gpt2", "n_embd": 1600, "n_head": 25, "n_layer": 2, "n_positions": 4096,
+                                 "vocab_size": vocabulary, "attn_pdrop": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0}
+       for vocabulary in (50257, 50304)},
 }  # fmt: skip
 LAYERS, BATCH, SEQUENCE, SEQUENCES, CACHED, STATIC = 2, 2, 2048, 16, 2048, 4096
 WAYS = [("eager", "prefill"), ("eager", "train"), ("eager", "decode"), ("compiled", "train"), ("compiled", "prefill"),

@@ -23,7 +23,7 @@ class Stack:
     """One program.
 
     program:    what its sequence of kernels rests on: "compared" (with its own traces and measured steps), "published" (judged
-                by steps that others measured), "assumed" (read off its code, never set beside a run)
+                by steps that others measured), "sampled" (read off its code, set beside two measured steps)
     modes:      how it can launch kernels, the default first
     families:   model_types that it has a model for; none: all. precisions, recompute: what it is known here to do
     engine:     a serving engine, whose kernels are those of hwdb/kernels/engines.toml
@@ -110,11 +110,11 @@ def default(phase: str, mode: str = "", attention_backend: str = "auto") -> str:
 
 
 def note(program: Stack) -> tuple[str, ...]:
-    """What must be said of a program that nobody has set beside a run."""
-    if program.program != "assumed":
+    """What must be said of a program that was set beside a few runs alone."""
+    if program.program != "sampled":
         return ()
     return (
-        f"stack {program.name} was read off its code and never set beside a run: its interval is {program.factor:g} times wider either way",
+        f"stack {program.name} was read off its code and set beside two measured steps alone: its interval is {program.factor:g} times wider either way",
     )
 
 

@@ -67,7 +67,7 @@ def work_line(work: Workload) -> str:
 def named(stack: str) -> str:
     """A stack in a line about a workload, with what its program rests on where that is little."""
     program = stacks.stack(stack).program
-    return f"stack {stack}" + (f" ({program})" if program == "assumed" else "")
+    return f"stack {stack}" + (f" ({program})" if program == "sampled" else "")
 
 
 def served(said: Mapping[str, Any]) -> list[str]:

@@ -87,17 +87,22 @@ def _headline_table(rule: dict[str, Any], found: dict[str, Validation]) -> str:
 
 
 PROGRAMS = ROOT / "tests" / "accuracy" / "measured" / "programs"
+RUNS = {"": "h100-sxm5-80gb", "-2": "h200-sxm-141gb"}  # the files' ends, and the card that was measured
+Case = tuple[str, str, str]  # card, mode and phase
 
 
 def programs(shared: Path) -> str:
-    """Busy times of models that were measured after they were predicted, by mode and phase, as predicted then."""
-    lines = ["| mode | phase | models | mean error | worst | 90 % interval covers |", "|---|---|--:|--:|--:|--:|"]
+    """Busy times of models that were measured after they were predicted, by card, mode and phase, as predicted then."""
+    lines = [
+        "| card | mode | phase | steps | mean error | worst | 90 % interval covers |",
+        "|---|---|---|--:|--:|--:|--:|",
+    ]
     busy, cases = _programs()
-    for mode, phase in dict.fromkeys(cases):
-        rows = np.array([case == (mode, phase) for case in cases])
+    for case in dict.fromkeys(cases):
+        rows = np.array([each == case for each in cases])
         mean, inside = _mean_and_inside(busy, rows)
         worst = percent(float(np.abs(busy.ratio[rows] - 1).max()))
-        lines.append(f"| {mode} | {phase} | {rows.sum()} | {mean} | {worst} | {inside} |")
+        lines.append(f"| {' | '.join(case)} | {rows.sum()} | {mean} | {worst} | {inside} |")
     return "\n".join(lines)
 
 
@@ -105,7 +110,7 @@ def programs_line(shared: Path) -> str:
     """The README's sentence about them."""
     mean, inside = _mean_and_inside(_programs()[0])
     return (
-        f"Five models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {mean} off "
+        f"Ten models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {mean} off "
         f"on average, {inside} busy times inside their interval."
     )
 
@@ -116,17 +121,23 @@ def _mean_and_inside(busy: Quantity, rows: NDArray[np.bool_] | None = None) -> t
     return percent(found.mean), f"{found.covered * found.points:.0f} of {found.points}"
 
 
-def _programs() -> tuple[Quantity, list[tuple[str, str]]]:
-    """Busy times, and the mode and phase of each."""
-    predicted, measured = (
-        list(csv.DictReader((PROGRAMS / name).read_text(encoding="utf-8").splitlines()))
-        for name in ("predicted.csv", "steps.csv")
-    )
-    before = {(row["model"], row["mode"], row["phase"]): row for row in predicted}
-    known = [before[row["model"], row["mode"], row["phase"]] for row in measured]
-    columns = ([float(row[name]) for row in known] for name in ("busy_ms", "low_ms", "high_ms"))
-    busy = Quantity("busy time", "ms", np.array([float(row["busy_ms"]) for row in measured]), *map(np.array, columns))
-    return busy, [(row["mode"], row["phase"]) for row in measured]
+def _programs() -> tuple[Quantity, list[Case]]:
+    """Busy times, and the card, mode and phase of each."""
+    known, measured, cases = [], [], []
+    for end, card in RUNS.items():
+        before = {
+            (row["model"], row["mode"], row["phase"]): row for row in _rows(f"predicted{end}.csv") if row["gpu"] == card
+        }
+        for row in _rows(f"steps{end}.csv"):
+            known.append(before[row["model"], row["mode"], row["phase"]])
+            measured.append(float(row["busy_ms"]))
+            cases.append((card, row["mode"], row["phase"]))
+    columns = (np.array([float(row[name]) for row in known]) for name in ("busy_ms", "low_ms", "high_ms"))
+    return Quantity("busy time", "ms", np.array(measured), *columns), cases
+
+
+def _rows(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((PROGRAMS / name).read_text(encoding="utf-8").splitlines()))
 
 
 def groups(shared: Path) -> str:

@@ -13,21 +13,21 @@ from tilewise.hwdb import times as answers
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import Kind, Label, OperatorTable
 from tilewise.hwdb.times import Times
-from tilewise.server.step.time import ASKS, BEFORE_SYNC, before_sync, planned
+from tilewise.server.step.time import ASKS, BEFORE_SYNC, SPLIT, before_sync, planned, split
 from tilewise.v1.report_pb2 import OperatorColumn
 
 COLUMNS = tuple(name for name in tables.COLUMNS if name not in ("label", "shape"))
 SECONDS = ("low_s", "time_s", "high_s")
-# 1 where a measurement stands behind the row; where the host waits after it; where cuDNN plans it
-MARKS = ("measured", "before_sync", "planned")
-PLANNED = "cudnn"  # a kernel's name as far as a saved row needs it
+# 1 where a measurement stands behind the row; where the host waits after it; where cuDNN plans it; where a product is split
+MARKS = ("measured", "before_sync", "planned", "split")
+KERNELS = ("cudnn", SPLIT)  # kernels' names as far as a saved row needs them
 LABELS = (Label(name="", layer="", part=""), Label(name=ASKS, layer=BEFORE_SYNC, part=""))
 MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs of rows are compared
 
 
 def to_columns(table: OperatorTable, times: Times) -> list[dict[str, Any]]:
     """Fields of OperatorColumns: of one shape, none of its rows refused."""
-    marks = np.isfinite(times.distance), before_sync(table), planned(table, times)
+    marks = np.isfinite(times.distance), before_sync(table), planned(table, times), split(times)
     found = [*(getattr(table, name) for name in COLUMNS), *(getattr(times, name) for name in SECONDS), *marks]
     columns = zip((*COLUMNS, *SECONDS, *MARKS), np.array(found, float), strict=True)
     return [{"name": name, "values": column.tolist()} for name, column in columns if column.any()]
@@ -45,8 +45,11 @@ def from_columns(columns: Iterable[OperatorColumn]) -> tuple[OperatorTable, Time
     kept: dict[str, NDArray[np.generic]] = {name: full[name] for name in COLUMNS}
     table = tables.table_from_columns(LABELS, 1, length, {**kept, "label": full["before_sync"]})
     times = dict.fromkeys(answers.COLUMNS, np.zeros(length)) | {name: full[name] for name in SECONDS}
-    times |= {"distance": np.where(full["measured"] > 0, 0.0, np.nan), "kernel": np.where(full["planned"] > 0, 0, -1)}
-    return table, Times(**times, kernel_names=(PLANNED,))
+    times |= {
+        "distance": np.where(full["measured"] > 0, 0.0, np.nan),
+        "kernel": np.select([full["planned"] > 0, full["split"] > 0], [0, 1], -1),
+    }
+    return table, Times(**times, kernel_names=KERNELS)
 
 
 def _wrong(given: dict[str, NDArray[np.float64]], length: int) -> str:

@@ -142,7 +142,7 @@ def steps_of(
     palm: Floats | None,
     program: Program = AGREES,
 ) -> Steps:
-    launched = launches(table, gpu)
+    launched = launches(table, gpu, times)
     sums = step_sums(gpu, workload, table, times, launched, program)
     steps = Steps(
         gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm,

@@ -23,6 +23,7 @@ from tilewise.server.workload import Workload
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2
 LOW, VALUE, HIGH = range(3)
+SPLIT = "split-K"  # as hwdb/kernels/gemm/choice.py ends its names
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
 # layer of what eager transformers does before it asks the GPU whether the batch is packed, and the operator that asks
 BEFORE_SYNC, ASKS = "positions", "packed_check"
@@ -91,8 +92,8 @@ def _lasts(busy: Floats, launch: tuple[Floats, Floats]) -> Floats:
     return time
 
 
-def launches(table: OperatorTable, gpu: Gpu) -> Floats:
-    """Kernels one execution of each row launches, the memsets before persistent GEMMs counted; shape (rows,).
+def launches(table: OperatorTable, gpu: Gpu, times: Times) -> Floats:
+    """Kernels one execution of each row launches, memsets before persistent GEMMs and sums behind split ones counted; shape (rows,).
 
     The tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for gradients, 384 wide for a few
     rows; a predicted kernel would be right less often. Operands off 16 bytes get other kernels, without a counter.
@@ -103,8 +104,13 @@ def launches(table: OperatorTable, gpu: Gpu) -> Floats:
     aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
-    launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count))
+    launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count)) + split(times)
     return launched
+
+
+def split(times: Times) -> NDArray[np.bool_]:
+    """Rows whose product is split along k, so that a second kernel adds its parts."""
+    return np.isin(times.kernel, [code for code, name in enumerate(times.kernel_names) if name.endswith(SPLIT)])
 
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:

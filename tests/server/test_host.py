@@ -16,7 +16,7 @@ from tilewise.hwdb.table import Kind
 from tilewise.server.architecture import read
 from tilewise.server.step.predict import predict
 from tilewise.server.step.report import Report
-from tilewise.server.step.time import plans
+from tilewise.server.step.time import launches, plans, split
 from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +62,14 @@ def test_a_window_that_is_full_grows_no_more_and_needs_no_plan() -> None:
     window = np.where(table.kind == Kind.ATTENTION, 1024, 0)
     assert plans(replace(table, window=window), times).tolist() == [0]
     assert plans(replace(table, window=2 * table.seq_kv), times).tolist() == [1]
+
+
+def test_a_product_that_is_split_along_k_launches_the_sum_of_its_parts_too() -> None:
+    report = asked(DECODE)
+    rows = split(report.times)
+    assert rows.any() and (report.table.m[rows] <= 64).all()
+    more = launches(report.table, H100, report.times) - report.table.kernels
+    assert (more[rows] == 1).all()
 
 
 def test_compiled_code_and_graphs_keep_a_static_cache_and_plan_nothing() -> None:

@@ -37,7 +37,7 @@ Cache = Literal["none", "append"]
 Objective = Literal["time", "energy"]
 AdviceKind = Literal["execution", "free_win", "reshape", "precision"]
 GainVerdict = Literal["faster", "cannot_tell", "slower"]
-Verdict = Literal["pass", "uncertain", "fail", "error"]
+Verdict = Literal["pass", "uncertain", "fail", "error", "not_judged"]
 Severity = Literal["info", "warning", "error"]
 
 
@@ -796,7 +796,8 @@ class Comparison:
     workload: str
     """Name of the workload in the policy."""
     metric: str
-    """"time_s", "mfu", "memory_bytes", "parameter_count" or another metric of the policy."""
+    """"time_s", "mfu", "memory_bytes", "parameter_count" or another metric of the policy; "left_on_table" of
+    max_left_on_table."""
     head: float
     """Value after the change, in the unit that the metric's name ends with."""
     base: float | None
@@ -825,6 +826,8 @@ class Comparison:
     """Why there are no values. Unset where there are."""
     suppressed_by: str
     """Where a finding silences what this broke: its reason. Empty: nothing does."""
+    not_judged: str
+    """Why the limit was not judged, such as "no base"; set with VERDICT_NOT_JUDGED alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

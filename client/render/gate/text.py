@@ -17,7 +17,15 @@ from tilewise.client.render.gate.common import (
 )
 from tilewise.client.render.text import seconds
 from tilewise.server.messages.words import word
-from tilewise.v1.check_pb2 import VERDICT_ERROR, VERDICT_PASS, CheckResponse, Comparison, Finding, LayerChange
+from tilewise.v1.check_pb2 import (
+    VERDICT_ERROR,
+    VERDICT_FAIL,
+    VERDICT_UNCERTAIN,
+    CheckResponse,
+    Comparison,
+    Finding,
+    LayerChange,
+)
 from tilewise.v1.prediction_pb2 import Wall
 
 MOST_LAYERS = 3
@@ -36,8 +44,9 @@ def file_lines(path: str, comparisons: list[Comparison], strict: bool) -> Iterat
     yield path
     for each in comparisons:
         told = f"not evaluated: {each.error.message}" if each.verdict == VERDICT_ERROR else moved(each)
-        yield f"  {each.gpu} {each.workload} {each.metric}  {told}  [{each.limit}]  {verdict_word(each, strict=strict)}"
-        if each.verdict not in (VERDICT_PASS, VERDICT_ERROR):
+        why = f": {each.not_judged}" if each.not_judged and not each.suppressed_by else ""
+        yield f"  {each.gpu} {each.workload} {each.metric}  {told}  [{each.limit}]  {verdict_word(each, strict=strict)}{why}"
+        if each.verdict in (VERDICT_FAIL, VERDICT_UNCERTAIN):
             yield from (f"    {layer_line(layer)}" for layer in each.layers[:MOST_LAYERS])
             if each.message:
                 yield f"    {each.message}"

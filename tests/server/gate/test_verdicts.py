@@ -12,6 +12,7 @@ from tilewise.server.service.servicers import services
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,
+    VERDICT_NOT_JUDGED,
     VERDICT_PASS,
     VERDICT_UNCERTAIN,
     CheckItem,
@@ -127,7 +128,9 @@ def test_a_configuration_that_cannot_be_read_is_an_error_with_its_reason(check: 
 
 def test_a_base_that_cannot_be_read_leaves_the_absolute_limits(check: Check) -> None:
     answer = check(policy('max_regression = "2 %"\nlimit = "1 s"'), base={"model_type": "nonsense"})
-    assert answer.verdict == VERDICT_PASS and "TW105" in codes(answer)
+    assert answer.verdict == VERDICT_NOT_JUDGED and "TW105" in codes(answer)
+    regression, limit = answer.comparisons
+    assert regression.not_judged.startswith("the base cannot be read: ") and limit.verdict == VERDICT_PASS
     assert not any(each.HasField("ratio") for each in answer.comparisons)
 
 

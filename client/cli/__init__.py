@@ -1,7 +1,7 @@
 """The command line. Every command lives in a module of its own and is imported only when it runs.
 
-Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded; 2 wrong usage or bad input;
-3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
+Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded, `predict --must-fit`
+too large; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient, answered
 from tilewise.v1 import advisor_service_pb2 as advisor
 
+TOO_LARGE = 1  # exit code of --must-fit
+
 
 @click.command()
 @model_argument()
@@ -23,6 +25,7 @@ from tilewise.v1 import advisor_service_pb2 as advisor
 @click.option("--advice", is_flag=True, help="Show where the time goes, how that shows, and what helps by how much.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw roofline and layers: FILE.png, .svg or .pdf.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the whole report as one page, with pictures.")
+@option("--must-fit/--no-must-fit", default=False, help="What does not fit into a GPU's memory is exit code 1.")
 @asking
 def predict(
     config: str,
@@ -33,11 +36,12 @@ def predict(
     advice: bool,
     plot: str | None,
     html: str | None,
+    must_fit: bool,
     server: str | None,
     form: str,
     output: str | None,
     **chosen: Any,
-) -> None:
+) -> int:
     """Predict time, walls, MFU and memory of one step of the model that CONFIG describes.
 
     CONFIG is a Hugging Face config.json, a shape in Tilewise's TOML, or - for stdin.
@@ -54,6 +58,7 @@ def predict(
     draw(answers, plot, html)
     write(rendered(answers, form, operators=operators), output)
     answered(answers)
+    return TOO_LARGE if must_fit and not all(answer.memory.fits for answer in answers) else 0
 
 
 def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:

@@ -19,7 +19,7 @@ CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no re
 
 def report(answer: PredictResponse, *, operators: bool = True) -> str:
     """The whole report; ends with a line break. `operators`: with their table, where the answer has them."""
-    sections = [title(answer), step_lines(answer), layer_table(answer)]
+    sections = [too_large(answer), title(answer), step_lines(answer), layer_table(answer)]
     if answer.operators and operators:
         sections.append(operator_table(answer))
     if answer.HasField("memory"):
@@ -28,6 +28,14 @@ def report(answer: PredictResponse, *, operators: bool = True) -> str:
         sections += [loss_table(answer), sign_lines(answer.diagnosis), remedy_table(answer.diagnosis)]
     sections.append(answer.summary)
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def too_large(answer: PredictResponse) -> str:
+    """The first line of what cannot run; "" where it fits."""
+    memory = answer.memory
+    if not answer.HasField("memory") or memory.fits:
+        return ""
+    return f"DOES NOT FIT: {gib(memory.total_bytes)} at the peak, {answer.gpu.sku} has {gib(memory.capacity_bytes)}"
 
 
 def title(answer: PredictResponse) -> str:

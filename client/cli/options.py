@@ -24,6 +24,9 @@ server_option = option(
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096."
 )
+defaults_option = option(
+    "--allow-defaults/--no-allow-defaults", default=False, help="Take sizes that CONFIG leaves out from its class."
+)
 
 
 def model_argument(*, required: bool = True) -> Callable[[Command], Command]:

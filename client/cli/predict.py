@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import (
+    asking,
+    comma_separated,
+    defaults_option,
+    gpu_option,
+    model_argument,
+    option,
+    set_option,
+    write,
+)
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient, answered
@@ -21,6 +30,7 @@ TOO_LARGE = 1  # exit code of --must-fit
 @workload_options()
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @set_option
+@defaults_option
 @click.option("--operators", is_flag=True, help="Show every operator too (JSON always has them).")
 @click.option("--advice", is_flag=True, help="Show where the time goes, how that shows, and what helps by how much.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw roofline and layers: FILE.png, .svg or .pdf.")
@@ -32,6 +42,7 @@ def predict(
     gpu: str,
     calibration: str,
     overrides: tuple[str, ...],
+    allow_defaults: bool,
     operators: bool,
     advice: bool,
     plot: str | None,
@@ -47,7 +58,7 @@ def predict(
     CONFIG is a Hugging Face config.json, a shape in Tilewise's TOML, or - for stdin.
     """
     request = advisor.PredictRequest(
-        model=read_model(config, overrides),
+        model=read_model(config, overrides, allow_defaults=allow_defaults),
         workload=workload_of(chosen),
         calibration=calibration,
         detail=advisor.DETAIL_OPERATORS if operators or form == "json" or plot or html else advisor.DETAIL_LAYERS,

@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import (
+    asking,
+    comma_separated,
+    defaults_option,
+    gpu_option,
+    model_argument,
+    option,
+    set_option,
+    write,
+)
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import FIELDS, workload_of, workload_options
@@ -65,11 +74,12 @@ KINDS, OBJECTIVES, FORMATS = (enum.DESCRIPTOR for enum in (advice.AdviceKind, ad
 @option("--max-candidates", type=int, default=100_000, show_default=True, help="Most re-shapes to evaluate.")
 @option("--results", type=int, default=10, show_default=True, help="Most pieces of advice.")
 @set_option
+@defaults_option
 @asking
 def recommend(
     config: str, gpu: str, also: tuple[str, ...], weight: float, objective: str, max_parameter_change: float,
     vary: tuple[str, ...], keep: tuple[str, ...], split: tuple[int, ...], precisions: tuple[str, ...], kinds: tuple[str, ...],
-    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], server: str | None, form: str,
+    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], allow_defaults: bool, server: str | None, form: str,
     output: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Say which change of the model that CONFIG describes makes it faster, by how much, why, and at what price.
@@ -84,7 +94,7 @@ def recommend(
         max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
     )  # fmt: skip
     request = advice.RecommendRequest(
-        model=read_model(config, overrides), workloads=mix, gpus=comma_separated(gpu),
+        model=read_model(config, overrides, allow_defaults=allow_defaults), workloads=mix, gpus=comma_separated(gpu),
         objective=number(OBJECTIVES, objective), neighbourhood=near,
         kinds=[number(KINDS, each) for each in kinds], max_results=results,
     )  # fmt: skip

@@ -227,3 +227,12 @@ def test_what_does_not_fit_says_so_first_and_fails_where_it_must_fit(capfd: pyte
     assert code == 0 and out.startswith("DOES NOT FIT: 289.04 GiB at the peak, h100-sxm5-80gb has 79.65 GiB\n")
     assert tilewise(capfd, *step, "--must-fit")[0] == 1
     assert tilewise(capfd, *step, "--must-fit", "--recompute", "full", "--batch", "1")[0] == 0
+
+
+def test_no_shape_is_guessed_in_silence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llama"}')
+    code, out, err = tilewise(capfd, "predict", config, *PREFILL)
+    assert (code, out) == (2, "") and "does not state hidden_size 4096, num_hidden_layers 32" in err
+    code, out, _ = tilewise(capfd, "predict", config, *PREFILL, "--allow-defaults")
+    assert code == 0 and "note: not stated, so the class's default: hidden_size 4096, " in out

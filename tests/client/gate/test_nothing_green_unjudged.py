@@ -234,7 +234,7 @@ def test_a_configuration_under_another_name_and_another_text_is_not_judged(
                 "num_attention_heads": 32,
                 "vocab_size": 32064,
             }
-        )  # fmt: skip
+        )
     )
     git("add", "-A")
     assert run("check", "--base", "HEAD", "--strict")[0] == 3

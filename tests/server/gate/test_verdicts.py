@@ -110,7 +110,7 @@ def test_a_change_of_the_text_alone_is_no_shape_change(check: Check) -> None:
 
 def test_another_tensor_parallel_in_the_policy_is_a_change_of_every_configuration(check: Check) -> None:
     split = policy('max_regression = "2 %"').replace("sequence = 2048", "sequence = 2048\ntensor_parallel = 2")
-    text = json.dumps({"model_type": "llama", "vocab_size": 32000})
+    text = json.dumps({"model_type": "llama", "vocab_size": 32000, "architectures": ["LlamaForCausalLM"]})
     item = CheckItem(path="configs/a.json", head=text, base=text)
     request = CheckRequest(
         policy_toml=split, base_policy_toml=policy('max_regression = "2 %"'), items=[item], date="2026-11-28"

@@ -98,7 +98,16 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
     for name in stacks.RETIRED:
         if name in given:
             raise _invalid(name, stacks.renamed(name, given[name]))
+    check_sizes(given)
     return message_of(Workload, given)
+
+
+def check_sizes(given: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a size of a workload that is stated and below 1: in the contract 0 means that it is left out."""
+    for name, field in words.living(Workload.DESCRIPTOR).items():
+        value = given.get(name)
+        if words.type_of(field) is int and isinstance(value, int) and value < 1:
+            raise _invalid(name, f"{name} {value} is out of range: 1 to {LARGEST_SIZE}")
 
 
 def message_of(kind: type[Asked], given: Mapping[str, Any]) -> Asked:

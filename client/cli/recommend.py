@@ -20,6 +20,7 @@ from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import FIELDS, workload_of, workload_options
 from tilewise.client.client import TilewiseClient
+from tilewise.client.question import check_sizes
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.messages.words import filled, number, type_of, words
 from tilewise.v1 import advice_pb2 as advice
@@ -116,6 +117,7 @@ def weighted(text: str) -> advice.WeightedWorkload:
     try:
         weight = float(fields.pop("weight", 1))
         typed = {name: type_of(FIELDS[name])(value) if name in FIELDS else value for name, value in fields.items()}
+        check_sizes(typed)
         return advice.WeightedWorkload(workload=filled(Workload, typed), weight=weight)
     except (ValueError, InvalidInput) as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error

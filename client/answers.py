@@ -198,7 +198,7 @@ class Gpu:
     multiprocessor_count: int
     """Streaming multiprocessors or compute units; > 0."""
     memory_bytes: float
-    """Size of the device memory in bytes; > 0."""
+    """Size of the device memory in bytes, as the driver reports it where that is known, else as it is sold; > 0."""
     memory_bandwidth_bytes_per_s: float
     """Datasheet bandwidth of the device memory in bytes/s; > 0."""
     power_w: float
@@ -330,6 +330,10 @@ class Step:
     """Lower bound of the 90 % interval of energy_j; 0 < energy_low_j <= energy_j. Unset where energy_j is."""
     energy_high_j: float | None
     """Upper bound of the 90 % interval of energy_j; >= energy_j. Unset where energy_j is."""
+    weakest_link: str
+    """What holds the trust down: the largest operator that rests on no more, and the share of the kernels' time that
+    does, such as "kv_append, 12 % of the time". What makes up less than 2 % of the time does not count. Empty where
+    all that counts is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +341,9 @@ class Layer:
     """Operators of one kind of layer, together."""
 
     name: str
-    """Kind of layer: "attention", "mlp", "moe", "norm", "embedding", "lm_head", "loss", "optimizer" ..."""
+    """Kind of layer: "attention", "mlp", "moe", "norm", "embedding", "lm_head", "loss", "optimizer" ...; and, of time
+    in which no kernel runs, "idle": gaps between kernels, and "issue": waiting until the CPU has issued the next
+    one."""
     time_s: float
     """Predicted time in seconds; > 0."""
     time_low_s: float
@@ -356,7 +362,7 @@ class Layer:
     wall: Wall
     """What bounds the time."""
     share: float
-    """Their time over the busy time of the step; 0..1. 0 where the time is unset."""
+    """Their time over that of the step; 0..1. 0 where the time is unset."""
     mfu: float | None
     """Model FLOPs over the time and over the peak; 0..1. Unset where these layers multiply no matrices."""
     peak_tflops: float | None
@@ -378,8 +384,7 @@ class Layer:
     kernel_count: float
     """Kernels, copies and fills that they launch in one step; >= 0."""
     walls: Rows[WallShare]
-    """Their part of the step's time by wall, the largest first; the GPU's idle time is under launch, shared out by
-    kernels."""
+    """Their part of the step's time by wall, the largest first."""
     losses: Rows[Loss]
     """Their part of the step's time by cause, as in Step.losses."""
 

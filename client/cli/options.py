@@ -47,9 +47,9 @@ def form_option(forms: Sequence[str] = ("text", "json")) -> Callable[[Command], 
     return option("--format", "form", type=click.Choice(forms), default=forms[0], help="Form of the answer.")
 
 
-def asking(command: Command) -> Command:
+def asking(command: Command, forms: Sequence[str] = ("text", "json")) -> Command:
     """The options of every command that asks a question: where, in which form, and where the answer goes."""
-    return server_option(form_option()(output_option(command)))
+    return server_option(form_option(forms)(output_option(command)))
 
 
 def judging(command: Command) -> Command:

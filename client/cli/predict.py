@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -36,7 +37,7 @@ TOO_LARGE = 1  # exit code of --must-fit
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw roofline and layers: FILE.png, .svg or .pdf.")
 @click.option("--html", type=click.Path(dir_okay=False), help="Write the whole report as one page, with pictures.")
 @option("--must-fit/--no-must-fit", default=False, help="What does not fit into a GPU's memory is exit code 1.")
-@asking
+@partial(asking, forms=("text", "json", "csv"))
 def predict(
     config: str,
     gpu: str,
@@ -93,12 +94,16 @@ def draw(answers: list[advisor.PredictResponse], plot: str | None, html: str | N
 
 
 def rendered(answers: list[advisor.PredictResponse], form: str, *, operators: bool = True) -> str:
-    """One report a GPU: text one below the other; JSON one object, or "reports" where several GPUs were asked for."""
+    """One report a GPU: text one below the other, CSV one table, JSON as `reports`, and for one GPU its keys at the top too."""
     if form == "json":
         from tilewise.client.render.data import dumps, to_data
 
         reports = [to_data(answer) for answer in answers]
-        return dumps(reports[0] if len(reports) == 1 else {"reports": reports})
+        return dumps({**(reports[0] if len(reports) == 1 else {}), "reports": reports})
+    if form == "csv":
+        from tilewise.client.render.layers_csv import layers_csv
+
+        return layers_csv(answers)
     from tilewise.client.render.report import report
 
     return "\n".join(report(answer, operators=operators) for answer in answers)

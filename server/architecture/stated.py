@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -74,8 +73,8 @@ def _nested(raw: Mapping[str, Any], key: str) -> bool:
 
 
 def _built(raw: dict[str, Any], overrides: Mapping[str, int]) -> Architecture | None:
-    """What a config builds, without what changes neither time nor memory; None where it cannot be."""
+    """What a config builds; None where it cannot be."""
     try:
-        return replace(assembled(raw, overrides, ""), max_positions=0)
+        return assembled(raw, overrides, "")
     except TilewiseError:
         return None

@@ -35,7 +35,7 @@ def too_large(answer: PredictResponse) -> str:
     memory = answer.memory
     if not answer.HasField("memory") or memory.fits:
         return ""
-    return f"DOES NOT FIT: {gib(memory.total_bytes)} at the peak, {answer.gpu.sku} has {gib(memory.capacity_bytes)}"
+    return f"DOES NOT FIT: {gib(memory.total_bytes)} at the peak, {answer.gpu.sku} leaves {gib(memory.capacity_bytes - memory.reserve_bytes)}"
 
 
 def title(answer: PredictResponse) -> str:

@@ -18,12 +18,12 @@ def idle_layers(total: Sums, trust: Trust) -> Iterator[Layer]:
     """Of one step; trust: in what a launch costs. Its uncertainty goes to the row that decides the step's time."""
     busy, step, gaps = (float(each[0]) for each in (total.busy_s, total.time_s, total.gap_s))
     low, high = (max(float(each[0]) - busy, 0.0) for each in (total.launch_low_s, total.launch_high_s))
-    wait = step - busy - gaps
-    waits = wait > ROUNDING * step
-    if gaps > ROUNDING * step:
-        yield _layer(IDLE, Interval(gaps, gaps, gaps) if waits else Interval(gaps, low, high), step, trust)
+    wait, least = step - busy - gaps, ROUNDING * step
+    waits = wait > least
+    if gaps > least:
+        yield _layer(IDLE, Interval(gaps, gaps, gaps) if waits else Interval(gaps, max(low, least), high), step, trust)
     if waits:
-        yield _layer(ISSUE, Interval(wait, min(max(low - gaps, 0.0), wait), high - gaps), step, trust)
+        yield _layer(ISSUE, Interval(wait, min(max(low - gaps, least), wait), high - gaps), step, trust)
 
 
 def _layer(name: str, time: Interval, step_s: float, trust: Trust) -> Layer:

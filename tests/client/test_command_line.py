@@ -224,7 +224,7 @@ def test_an_interrupt_is_exit_code_130() -> None:
 def test_what_does_not_fit_says_so_first_and_fails_where_it_must_fit(capfd: pytest.CaptureFixture[str]) -> None:
     step = ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096", "--batch", "8")
     code, out, _ = tilewise(capfd, *step)
-    assert code == 0 and out.startswith("DOES NOT FIT: 289.04 GiB at the peak, h100-sxm5-80gb has 79.65 GiB\n")
+    assert code == 0 and out.startswith("DOES NOT FIT: 289.04 GiB at the peak, h100-sxm5-80gb leaves 74.87 GiB\n")
     assert tilewise(capfd, *step, "--must-fit")[0] == 1
     assert tilewise(capfd, *step, "--must-fit", "--recompute", "full", "--batch", "1")[0] == 0
 

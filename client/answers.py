@@ -708,7 +708,8 @@ class Effect:
     workload: int
     """Index into the request's workloads; >= 0."""
     time_ratio: float
-    """Time after the change over time before, per token; > 0, where 0.95 is 5 % faster."""
+    """Time after the change over time before, for each token and counted on every GPU that shares the model (GPU-
+    seconds: the cost); > 0, where 0.95 is 5 % less."""
     time_ratio_low: float
     """Lower bound of the 90 % interval of time_ratio. Both times share the model's bias, so it is narrower than
     theirs."""
@@ -733,6 +734,9 @@ class Effect:
     """What bounds the time."""
     energy_ratio: float | None
     """Energy after the change over energy before, per token; > 0. Unset where power is not modelled."""
+    step_time_ratio: float
+    """Time of a step after the change over that before, whatever the number of its tokens and GPUs (the wait); >
+    0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -755,6 +759,13 @@ class Recommendation:
     """Stable code of the cause, such as "ALIGNMENT" or "WAVE"; `tilewise explain CODE` tells more."""
     message: str
     """Why it is faster and what it costs, in one sentence."""
+    total_ratio: float
+    """What verdict is about: time (objective energy: joules) for each token after over before, over the mix of all
+    workloads and on the GPU that gains least; > 0."""
+    total_ratio_low: float
+    """Lower bound of the 90 % interval of total_ratio."""
+    total_ratio_high: float
+    """Upper bound of the 90 % interval of total_ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)

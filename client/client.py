@@ -46,7 +46,7 @@ class TilewiseClient:
 
         >>> with TilewiseClient() as client:
         ...     client.get_gpu("h100-sxm5-80gb").gpu.memory_bytes
-        80000000000.0
+        85520809984.0
 
     tilewise.Client asks the same in plain Python: keywords instead of messages, and objects as answers.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -57,6 +58,7 @@ class TilewiseClient:
 
             self._transport: Transport = Embedded()
         else:
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about handshakes; ours say what to do
             from tilewise.client.remote import Remote
 
             self._transport = Remote(server, token, secure)

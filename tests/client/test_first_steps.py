@@ -82,3 +82,36 @@ def test_commands_and_options_complete() -> None:
     assert tilewise(**asked)[1].splitlines() == ["plain,predict"]
     asked |= {"COMP_CWORD": "2", "COMP_WORDS": "tilewise predict --must"}
     assert "plain,--must-fit" in tilewise(**asked)[1].splitlines()
+
+
+def test_explain_lists_every_entry_with_a_line_by_group() -> None:
+    from tilewise.client.cli.explain import GROUPS, entries
+
+    out = tilewise("explain")[1]
+    sections = [section.splitlines() for section in out.strip().split("\n\n")]
+    assert [lines[0] for lines in sections] == list(GROUPS.values())
+    told = [line for lines in sections for line in lines[1:]]
+    assert len(told) >= len(entries()) and all(len(line) <= 122 and "  " in line.strip() for line in told)
+    for word in ("idle", "issue", "not judged", "uncertain", "measured", "bound by"):
+        assert tilewise("explain", word)[0] == 0
+
+
+def test_an_mfu_of_a_whole_run_is_six_flops_a_parameter_and_token() -> None:
+    run = ("mfu", "--gpu", "h100-sxm5-80gb", "--params", "8.03B", "--tokens", "15T", "--hours", "91", "--gpus", "16384")
+    code, out, _ = tilewise(*run)
+    by_hand = 6 * 8.03e9 * 15e12 / (91 * 3600 * 16384) / 989.4e12
+    assert code == 0 and out.startswith(f"{by_hand:.1%} MFU: ") and "convention 6ND: " in out
+    code, _, err = tilewise(*run[:-2])
+    assert code == 2 and "all of --params, --tokens, --hours, --gpus" in err
+    assert "is no count; write 8.03B, 15T or 1e9" in tilewise(*run[:4], "8x", *run[5:])[2]
+
+
+def test_the_shape_of_the_page_is_the_example_that_it_names(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "shape.md").read_text(encoding="utf-8")
+    text = page.partition("```toml\n")[2].partition("```")[0]
+    assert text == (ROOT / "examples" / "shape.toml").read_text(encoding="utf-8")
+    mixture = page.rpartition("```toml\n")[2].partition("```")[0]
+    path = tmp_path / "mixture.toml"
+    path.write_text(text + mixture)
+    step = ("--gpu", "h100-sxm5-80gb", "--phase", "prefill", "--seq", "64")
+    assert " active parameters) on " in tilewise("predict", str(path), *step)[1]

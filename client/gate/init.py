@@ -11,8 +11,9 @@ from tilewise.client.question import read_model, read_text
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.server.architecture import read
 from tilewise.server.architecture.stated import check_stated
+from tilewise.server.messages.words import plain
 from tilewise.v1.advisor_service_pb2 import DETAIL_LAYERS, PredictRequest
-from tilewise.v1.workload_pb2 import MODE_GRAPH, PHASE_DECODE, PHASE_PREFILL, PHASE_TRAIN, RECOMPUTE_FULL, Workload
+from tilewise.v1.workload_pb2 import PHASE_DECODE, PHASE_PREFILL, PHASE_TRAIN, RECOMPUTE_FULL, Workload
 
 GPU = "h100-sxm5-80gb"
 LENGTH = 2048  # tokens: below the longest that any language model of the examples takes
@@ -20,12 +21,12 @@ SPLITS = (1, 2, 4, 8)  # GPUs of one host
 WORKLOADS = {
     "train": Workload(phase=PHASE_TRAIN, batch=1, sequence=LENGTH, recompute=RECOMPUTE_FULL),
     "prefill": Workload(phase=PHASE_PREFILL, batch=1, sequence=LENGTH),
-    "decode": Workload(phase=PHASE_DECODE, batch=8, context=LENGTH, mode=MODE_GRAPH),
+    "decode": Workload(phase=PHASE_DECODE, batch=8, context=LENGTH),
 }
 HEAD = """# The policy of `tilewise check`; patterns are relative to this file. docs/gate.md explains every key, `tilewise check --schema` prints
 # the JSON schema for editors.
 [check]
-gpus = ["{gpu}"]{space}# what you run on: `tilewise gpus list`
+gpus = ["{gpu}"]         # what you run on: `tilewise gpus list`
 """
 BUDGET = """
 [[check.budget]]
@@ -115,13 +116,11 @@ def _runs(found: Sequence[Path], name: str, split: int) -> bool:
 
 
 def _policy(shown: Sequence[str], workloads: Sequence[str], split: int) -> str:
-    parts = [HEAD.format(gpu=GPU, space=" " * 9), *(_workload(name, split) for name in workloads)]
+    parts = [HEAD.format(gpu=GPU), *(_workload(name, split) for name in workloads)]
     return "".join([*parts, *(BUDGET.format(pattern=pattern) for pattern in shown)])
 
 
 def _workload(name: str, split: int) -> str:
-    from tilewise.server.messages.words import plain
-
     fields = {"name": name, **plain(WORKLOADS[name]), **({"tensor_parallel": split} if split > 1 else {})}
     lines = [f'{key} = "{value}"' if isinstance(value, str) else f"{key} = {value}" for key, value in fields.items()]
     return "\n[[check.workload]]\n" + "\n".join(lines) + "\n"

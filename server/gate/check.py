@@ -50,8 +50,8 @@ def check(question: Question, gpu_of: GpuOf) -> Answer:
         compared = list(_comparisons(change, policy, asked, cures))
         comparisons += silenced(policy, today, compared)
         findings += silenced(policy, today, inspector.inspect(change, asked, compared))
-    findings += stale(policy, today, findings, checked)
     findings += silenced(policy, today, uncovered(policy, [*unchanged, *checked], whole=question.whole))
+    findings += stale(policy, today, findings, checked)
     findings.sort(key=lambda finding: (bool(finding.suppressed_by), -finding.severity))
     calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
     return Answer(

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tilewise.client.cli import main
 
 ROOT = Path(__file__).resolve().parents[2]
 GPT2 = ("predict", str(ROOT / "examples" / "gpt2.json"), "--gpu")
+Run = Callable[..., str]
 STEPS = {
     "CPU-bound": ("--phase", "train", "--seq", "1024"),
     "gaps": ("--phase", "train", "--seq", "1024", "--batch", "32", "--recompute", "full"),
@@ -22,7 +24,9 @@ STEPS = {
 
 
 @pytest.fixture
-def tilewise(capfd: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
+def tilewise(capfd: pytest.CaptureFixture[str]) -> Run:
+    """What a command prints, run in this process; it must succeed."""
+
     def run(*arguments: str) -> str:
         with pytest.raises(SystemExit) as end:
             main(list(arguments))
@@ -33,7 +37,9 @@ def tilewise(capfd: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_layers_with_idle_and_issue_add_up_to_the_step_in_json_csv_and_text(step: tuple[str, ...], tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_layers_with_idle_and_issue_add_up_to_the_step_in_json_csv_and_text(
+    step: tuple[str, ...], tilewise: Run
+) -> None:
     answer = json.loads(tilewise(*GPT2, "h100-sxm5-80gb", *step, "--format", "json"))
     layers, whole = answer["layers"], answer["step"]["time_s"]
     assert sum(layer["time_s"] for layer in layers) == pytest.approx(whole, rel=1e-9)
@@ -50,7 +56,7 @@ def test_layers_with_idle_and_issue_add_up_to_the_step_in_json_csv_and_text(step
     assert " 100.0 %  " in table[-1]
 
 
-def test_waiting_for_the_cpu_is_a_row_of_its_own(tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_waiting_for_the_cpu_is_a_row_of_its_own(tilewise: Run) -> None:
     answer = json.loads(tilewise(*GPT2, "h100-sxm5-80gb", *STEPS["CPU-bound"], "--format", "json"))
     by_name = {layer["name"]: layer for layer in answer["layers"]}
     assert by_name["issue"]["share"] > 0.5 and by_name["issue"]["wall"] == by_name["idle"]["wall"] == "launch"
@@ -59,7 +65,7 @@ def test_waiting_for_the_cpu_is_a_row_of_its_own(tilewise) -> None:  # type: ign
     )
 
 
-def test_the_page_and_the_picture_have_the_same_rows(tilewise, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_page_and_the_picture_have_the_same_rows(tilewise: Run, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     step = (*GPT2, "h100-sxm5-80gb", *STEPS["CPU-bound"])
     names = [layer["name"] for layer in json.loads(tilewise(*step, "--format", "json"))["layers"]]
@@ -70,7 +76,7 @@ def test_the_page_and_the_picture_have_the_same_rows(tilewise, tmp_path: Path) -
     assert {f"layer-{at}-launch" for at in range(len(names) - 2, len(names))} <= set(re.findall(r"layer-\d+-\w+", page))
 
 
-def test_trust_names_its_weakest_link(tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_trust_names_its_weakest_link(tilewise: Run) -> None:
     step = ("--phase", "decode", "--context", "1024", "--batch", "4")
     answer = json.loads(tilewise(*GPT2, "h100-sxm5-80gb", *step, "--format", "json"))["step"]
     if answer["trust"] != "measured":
@@ -82,7 +88,7 @@ def test_trust_names_its_weakest_link(tilewise) -> None:  # type: ignore[no-unty
     )
 
 
-def test_json_of_one_gpu_and_of_several_have_one_form(tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_json_of_one_gpu_and_of_several_have_one_form(tilewise: Run) -> None:
     step = STEPS["graph"]
     one, two = (
         json.loads(tilewise(*GPT2, gpus, *step, "--format", "json"))
@@ -92,7 +98,7 @@ def test_json_of_one_gpu_and_of_several_have_one_form(tilewise) -> None:  # type
     assert one["step"] == one["reports"][0]["step"]  # one GPU's keys stand at the top too
 
 
-def test_a_gpu_has_one_memory_size(tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_a_gpu_has_one_memory_size(tilewise: Run) -> None:
     capacity = json.loads(tilewise(*GPT2, "h100-sxm5-80gb", *STEPS["graph"], "--format", "json"))["memory"][
         "capacity_bytes"
     ]
@@ -105,6 +111,6 @@ def test_a_gpu_has_one_memory_size(tilewise) -> None:  # type: ignore[no-untyped
 
 @pytest.mark.parametrize("gpu", ["a100-sxm-80gb", "b200-sxm-180gb", "gb300-279gb", "mi300x"])
 @pytest.mark.parametrize("step", STEPS.values(), ids=STEPS)
-def test_a_kernel_of_another_generation_is_never_shown(gpu: str, step: tuple[str, ...], tilewise) -> None:  # type: ignore[no-untyped-def]
+def test_a_kernel_of_another_generation_is_never_shown(gpu: str, step: tuple[str, ...], tilewise: Run) -> None:
     kernels = {row["kernel"] for row in json.loads(tilewise(*GPT2, gpu, *step, "--format", "json"))["operators"]}
     assert not any("sm90" in kernel for kernel in kernels)

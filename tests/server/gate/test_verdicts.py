@@ -220,7 +220,7 @@ def test_two_hundred_random_pairs_are_judged_alike_every_time_and_in_mirror_imag
     ask = services()["AdvisorService"].Check  # type: ignore[attr-defined]
     items = random_pairs(200)
     swapped = [CheckItem(path=item.path, head=item.base, base=item.head) for item in items]
-    text = policy('max_regression = "0 %"')
+    text = policy('max_regression = "0 %"\nmin_trust = "datasheet"')
     there, again, back = (
         ask(CheckRequest(policy_toml=text, items=each, date="2026-11-28")) for each in (items, items[::-1], swapped)
     )

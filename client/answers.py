@@ -331,9 +331,9 @@ class Step:
     energy_high_j: float | None
     """Upper bound of the 90 % interval of energy_j; >= energy_j. Unset where energy_j is."""
     weakest_link: str
-    """What holds the trust down: the largest operator that rests on no more, and the share of the kernels' time that
-    does, such as "kv_append, 12 % of the time". What makes up less than 2 % of the time does not count. Empty where
-    all that counts is measured."""
+    """What holds the trust down: "the program", where what it launches is less known than how long that takes, or the
+    largest operator that rests on no more with the share of the kernels' time that does: "kv_append, 12 % of the
+    time". What makes up less than 2 % of the time does not count. Empty where all that counts is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

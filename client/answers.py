@@ -37,7 +37,7 @@ Cache = Literal["none", "append"]
 Objective = Literal["time", "energy"]
 AdviceKind = Literal["execution", "free_win", "reshape", "precision"]
 GainVerdict = Literal["faster", "cannot_tell", "slower"]
-Verdict = Literal["pass", "uncertain", "fail", "error"]
+Verdict = Literal["pass", "uncertain", "fail", "error", "not_judged"]
 Severity = Literal["info", "warning", "error"]
 
 
@@ -198,7 +198,7 @@ class Gpu:
     multiprocessor_count: int
     """Streaming multiprocessors or compute units; > 0."""
     memory_bytes: float
-    """Size of the device memory in bytes; > 0."""
+    """Size of the device memory in bytes, as the driver reports it where that is known, else as it is sold; > 0."""
     memory_bandwidth_bytes_per_s: float
     """Datasheet bandwidth of the device memory in bytes/s; > 0."""
     power_w: float
@@ -330,6 +330,10 @@ class Step:
     """Lower bound of the 90 % interval of energy_j; 0 < energy_low_j <= energy_j. Unset where energy_j is."""
     energy_high_j: float | None
     """Upper bound of the 90 % interval of energy_j; >= energy_j. Unset where energy_j is."""
+    weakest_link: str
+    """What holds the trust down: "the program", where what it launches is less known than how long that takes, or the
+    largest operator that rests on no more with the share of the kernels' time that does: "kv_append, 12 % of the
+    time". What makes up less than 2 % of the time does not count. Empty where all that counts is measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,7 +341,9 @@ class Layer:
     """Operators of one kind of layer, together."""
 
     name: str
-    """Kind of layer: "attention", "mlp", "moe", "norm", "embedding", "lm_head", "loss", "optimizer" ..."""
+    """Kind of layer: "attention", "mlp", "moe", "norm", "embedding", "lm_head", "loss", "optimizer" ...; and, of time
+    in which no kernel runs, "idle": gaps between kernels, and "issue": waiting until the CPU has issued the next
+    one."""
     time_s: float
     """Predicted time in seconds; > 0."""
     time_low_s: float
@@ -356,7 +362,7 @@ class Layer:
     wall: Wall
     """What bounds the time."""
     share: float
-    """Their time over the busy time of the step; 0..1. 0 where the time is unset."""
+    """Their time over that of the step; 0..1. 0 where the time is unset."""
     mfu: float | None
     """Model FLOPs over the time and over the peak; 0..1. Unset where these layers multiply no matrices."""
     peak_tflops: float | None
@@ -378,8 +384,7 @@ class Layer:
     kernel_count: float
     """Kernels, copies and fills that they launch in one step; >= 0."""
     walls: Rows[WallShare]
-    """Their part of the step's time by wall, the largest first; the GPU's idle time is under launch, shared out by
-    kernels."""
+    """Their part of the step's time by wall, the largest first."""
     losses: Rows[Loss]
     """Their part of the step's time by cause, as in Step.losses."""
 
@@ -703,7 +708,8 @@ class Effect:
     workload: int
     """Index into the request's workloads; >= 0."""
     time_ratio: float
-    """Time after the change over time before, per token; > 0, where 0.95 is 5 % faster."""
+    """Time after the change over time before, for each token and counted on every GPU that shares the model (GPU-
+    seconds: the cost); > 0, where 0.95 is 5 % less."""
     time_ratio_low: float
     """Lower bound of the 90 % interval of time_ratio. Both times share the model's bias, so it is narrower than
     theirs."""
@@ -728,6 +734,9 @@ class Effect:
     """What bounds the time."""
     energy_ratio: float | None
     """Energy after the change over energy before, per token; > 0. Unset where power is not modelled."""
+    step_time_ratio: float
+    """Time of a step after the change over that before, whatever the number of its tokens and GPUs (the wait); >
+    0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -750,6 +759,13 @@ class Recommendation:
     """Stable code of the cause, such as "ALIGNMENT" or "WAVE"; `tilewise explain CODE` tells more."""
     message: str
     """Why it is faster and what it costs, in one sentence."""
+    total_ratio: float
+    """What verdict is about: time (objective energy: joules) for each token after over before, over the mix of all
+    workloads and on the GPU that gains least; > 0."""
+    total_ratio_low: float
+    """Lower bound of the 90 % interval of total_ratio."""
+    total_ratio_high: float
+    """Upper bound of the 90 % interval of total_ratio."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -796,7 +812,8 @@ class Comparison:
     workload: str
     """Name of the workload in the policy."""
     metric: str
-    """"time_s", "mfu", "memory_bytes", "parameter_count" or another metric of the policy."""
+    """"time_s", "mfu", "memory_bytes", "parameter_count" or another metric of the policy; "left_on_table" of
+    max_left_on_table."""
     head: float
     """Value after the change, in the unit that the metric's name ends with."""
     base: float | None
@@ -825,6 +842,8 @@ class Comparison:
     """Why there are no values. Unset where there are."""
     suppressed_by: str
     """Where a finding silences what this broke: its reason. Empty: nothing does."""
+    not_judged: str
+    """Why the limit was not judged, such as "no base"; set with VERDICT_NOT_JUDGED alone."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -214,8 +214,8 @@ class Client:
 
         Raises InvalidInput for what cannot be read, NotFound where nothing is to be checked.
 
-        >>> check(policy="examples/gate/tilewise.toml").verdict
-        'pass'
+        >>> check(policy="examples/gate/tilewise.toml").verdict  # without a base no regression is judged
+        'not_judged'
         """
         from tilewise.client.gate.inputs import Place, request
 

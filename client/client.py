@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self, TypeVar, cast
 
@@ -46,7 +47,7 @@ class TilewiseClient:
 
         >>> with TilewiseClient() as client:
         ...     client.get_gpu("h100-sxm5-80gb").gpu.memory_bytes
-        80000000000.0
+        85520809984.0
 
     tilewise.Client asks the same in plain Python: keywords instead of messages, and objects as answers.
     """
@@ -57,6 +58,7 @@ class TilewiseClient:
 
             self._transport: Transport = Embedded()
         else:
+            os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its own lines about handshakes; ours say what to do
             from tilewise.client.remote import Remote
 
             self._transport = Remote(server, token, secure)

@@ -40,22 +40,23 @@ def axes_of(vary: Mapping[str, Iterable[int]]) -> list[Axis]:
     ]
 
 
-def model_of(config: Config, overrides: Mapping[str, int] | None = None) -> Model:
+def model_of(config: Config, overrides: Mapping[str, int] | None = None, *, allow_defaults: bool = False) -> Model:
     """The model in a config.json, a shape TOML, "-" for stdin, a dict or a transformers config. Raises InvalidInput, TooLarge."""
     sizes = {name: whole(f"overrides[{name!r}]", size) for name, size in pairs("overrides", overrides or {})}
     if isinstance(config, str | os.PathLike):
-        return read_model(os.fspath(config), sizes)
+        return read_model(os.fspath(config), sizes, allow_defaults)
     data = config if isinstance(config, Mapping) else getattr(config, "to_dict", lambda: None)()
     if not isinstance(data, Mapping):
         message = f"config must be a path, a dict or a transformers config, not {type(config).__name__}"
         raise InvalidInput(message, reason="UNREADABLE_CONFIG", field="config")
-    return Model(config_json=json.dumps(dict(data), default=str), overrides=sizes)
+    text = json.dumps(dict(data), default=str)
+    return Model(config_json=text, overrides=sizes, allow_defaults=allow_defaults)
 
 
-def read_model(path: str, sizes: Mapping[str, int]) -> Model:
+def read_model(path: str, sizes: Mapping[str, int], allow_defaults: bool) -> Model:
     """The model in a file, or in stdin for "-"."""
     text = read_text(path)
-    model = Model(name="stdin" if path == "-" else path, overrides=sizes)
+    model = Model(name="stdin" if path == "-" else path, overrides=sizes, allow_defaults=allow_defaults)
     if path.endswith(".toml") or (path == "-" and not text.lstrip().startswith(("{", "["))):
         model.shape_toml = text
     else:
@@ -97,7 +98,16 @@ def workload_of(given: Mapping[str, Any]) -> Workload:
     for name in stacks.RETIRED:
         if name in given:
             raise _invalid(name, stacks.renamed(name, given[name]))
+    check_sizes(given)
     return message_of(Workload, given)
+
+
+def check_sizes(given: Mapping[str, Any]) -> None:
+    """Raises InvalidInput for a size of a workload that is stated and below 1: in the contract 0 means that it is left out."""
+    for name, field in words.living(Workload.DESCRIPTOR).items():
+        value = given.get(name)
+        if words.type_of(field) is int and isinstance(value, int) and value < 1:
+            raise _invalid(name, f"{name} {value} is out of range: 1 to {LARGEST_SIZE}")
 
 
 def message_of(kind: type[Asked], given: Mapping[str, Any]) -> Asked:

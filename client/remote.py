@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from grpc_status import rpc_status
 
 from tilewise.client.access import Access, access
+from tilewise.client.address import parsed, why
 from tilewise.hwdb.errors import Overloaded, TilewiseError
 from tilewise.server.messages.status import from_status
 
@@ -60,9 +61,9 @@ class Remote:
     """
 
     def __init__(self, server: str, token: str | None = None, secure: bool | None = None) -> None:
-        self._server = server
-        allowed = access(server, token, secure)
-        self._channel = opened(server, allowed)
+        self._server, said = parsed(server)
+        allowed = access(self._server, token, said if secure is None else secure)
+        self._secure, self._channel = allowed.secure, opened(self._server, allowed)
         self._metadata = [("authorization", f"Bearer {allowed.token}")] if allowed.token else []
         self._stubs: dict[str, object] = {}
 
@@ -116,6 +117,8 @@ class Remote:
         if meant is not None:
             return meant
         code, details = error.code().name, error.details()
+        if code == "UNAVAILABLE" and (known := why(self._server, self._secure, details or "")):
+            return ServerError(known, reason=code, server=self._server, request_id=id)
         message = f"server {self._server} answered {code}: {details} (request {id})"
         return ServerError(message, reason=code, server=self._server, request_id=id)
 

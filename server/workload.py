@@ -120,6 +120,10 @@ class Workload:
         _choose("stack", self.stack, CHOICES["stack"])
 
     def _consistent(self) -> None:
+        other = "sequence" if self.phase == "decode" else "context"
+        if getattr(self, other):
+            length = "context" if self.phase == "decode" else "sequence"
+            raise _invalid(other, f"{other} means nothing in {self.phase}, whose length is {length}")
         if self.phase != "train" and self.recompute != "none":
             raise _invalid("recompute", f"recompute {self.recompute!r} needs phase 'train'; {self.phase} keeps nothing")
         if self.phase != "train" and self.optimizer != "none":
@@ -192,6 +196,8 @@ def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def _positive(name: str, value: int, phase: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
         raise _invalid(name, f"{name} must be a whole number, got {value!r}")
+    if value == 0:
+        raise _invalid(name, f"{name} is needed for {phase}: 1 to {LIMIT - 1}")
     if not 0 < value < LIMIT:
         raise _invalid(name, f"{name} {value} is out of range for {phase}: 1 to {LIMIT - 1}")
 

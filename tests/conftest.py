@@ -18,13 +18,35 @@ settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 
+SHARED = Path(os.environ.get("TILEWISE_SHARED", ROOT.parent / "shared"))
+LEFT_OUT = pytest.StashKey[int]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests that need the shared folder where there is none."""
+    needing = [item for item in items if "shared" in getattr(item, "fixturenames", ())]
+    if needing and not SHARED.is_dir():
+        items[:] = [item for item in items if item not in set(needing)]
+        config.hook.pytest_deselected(items=needing)
+        config.stash[LEFT_OUT] = len(needing)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if left_out := config.stash.get(LEFT_OUT, 0):
+        said = f"{left_out} tests against measured tables were left out: no folder {SHARED} (TILEWISE_SHARED names another)"
+        terminalreporter.write_line(said)
+
+
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of real configs, measurements and referee tables, which is not part of the project."""
-    folder = Path(os.environ.get("TILEWISE_SHARED", ROOT.parent / "shared"))
-    if not folder.is_dir():
-        pytest.skip(f"no shared folder at {folder}")
-    return folder
+    """The folder of measurements and referee tables, which is not part of the project; without it no test that needs it is run."""
+    return SHARED
+
+
+@pytest.fixture(scope="session")
+def configs() -> Path:
+    """The folder of published configs, with SOURCES.csv: where each comes from and how many parameters it has."""
+    return ROOT / "tests" / "fixtures" / "published"
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The command line. Every command lives in a module of its own and is imported only when it runs.
 
-Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded; 2 wrong usage or bad input;
-3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
+Exit codes: 0 done; 1 a budget of `check` broken, a verdict flipped, `validate --fail-above` exceeded, `predict --must-fit`
+too large; 2 wrong usage or bad input; 3 could not evaluate (server unreachable, out of range, a bug); 5 `check` found nothing to check; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("tilewise.client.cli.serve:serve", "Answer over gRPC."),
     "config": ("tilewise.client.cli.config:config", "What a server would be set to, and by what."),
     "token": ("tilewise.client.cli.token:token", "Make a token for a caller of a server."),
+    "completion": ("tilewise.client.cli.completion:completion", "Let bash, zsh or fish complete commands and options."),
 }
 
 
@@ -48,6 +49,19 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does, with the nearest command where there is none of that name."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], COMMANDS, 1)
+            raise click.UsageError(
+                f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""), ctx
+            )
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -81,6 +95,9 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         code = cli.main(arguments, prog_name="tilewise", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        code = 0
     except Exception as error:
         if "--debug" in arguments and not isinstance(error, click.ClickException | click.Abort):
             raise

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from tilewise.client.cli.options import comma_separated, form_option, option, output_option, write
+from tilewise.client.cli.options import comma_separated, form_option, option, output_option, server_option, write
 
 if TYPE_CHECKING:
     from tilewise.hwdb.calibration import Calibration
 
 SECONDS = {"s": 1, "m": 60, "h": 3600}
 FOLDER = click.Path(path_type=Path, file_okay=False)
-keeper_option = option("--server", metavar="HOST:PORT", required=True, help="The server that keeps the calibrations.")
+keeper_option = partial(server_option, about="The server that keeps the calibrations.", required=True)
 reason_option = option("--reason", default="", help="Why, for the server's audit log.")
 
 

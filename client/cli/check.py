@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
+from pathlib import Path
 
 import click
 
@@ -40,7 +42,7 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
     help="Write the answer in another form too; several times.",
 )
 @output_option
-@option("--strict/--no-strict", default=False, help="What is uncertain fails.")
+@option("--strict/--no-strict", default=False, help="What is uncertain fails; what is not judged is exit code 3.")
 @option("--exit-zero/--no-exit-zero", default=False, help="Report broken budgets, but exit with 0.")
 @click.option(
     "--update-budget", is_flag=True, help="Lower the policy's absolute limits to what is reached now; never raise one."
@@ -54,6 +56,10 @@ SUMMARY_BYTES = 1 << 20  # GitHub's limit for a step
 @option(
     "--date", "day", default="", metavar="YYYY-MM-DD", help="Day on which allowances are judged; unset: today (UTC)."
 )
+@click.option(
+    "--init", "first", is_flag=True, help="Write a tilewise.toml for the configurations found here, and stop."
+)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of tilewise.toml, for editors, and stop.")
 @server_option
 def check(
     configs: tuple[str, ...],
@@ -68,13 +74,20 @@ def check(
     update_budget: bool,
     calibration: str,
     day: str,
+    first: bool,
+    schema: bool,
     server: str | None,
 ) -> int:
     """Judge changed configurations against the budgets of tilewise.toml.
 
-    CONFIG: the files to judge; without one all that the policy's patterns match. Without a base only absolute limits are
-    judged. Exit codes: 0 all hold (or warnings), 1 a budget is broken, 2 bad input, 3 not evaluated, 5 nothing to check.
+    CONFIG: the files to judge; without one all that the policy's patterns match. Without a base no max_regression is
+    judged. Exit codes: 0 all hold (or warnings), 1 a budget is broken, 2 bad input, 3 not evaluated (with --strict: or not
+    judged), 5 nothing to check.
     """
+    if schema:
+        return _schema(output)
+    if first:
+        return _init()
     if base is not None and base_file is not None:
         raise click.UsageError("--base and --base-file exclude each other")
     written = [_report(each) for each in reports]
@@ -82,8 +95,7 @@ def check(
     try:
         asked = request(place, configs, base, base_file, day, calibration)
     except NothingToCheck as error:
-        click.echo(f"error: {error.message}", err=True)
-        return verdict.NOTHING
+        return _nothing(error)
     with TilewiseClient(server) as client:
         answer = client.check(asked)
     about = About(asked.policy_path, _command(asked, base, base_file), strict)
@@ -95,6 +107,29 @@ def check(
         _ratchet(place, asked, answer)
     code = verdict.exit_code(answer, strict=strict)
     return verdict.PASSED if exit_zero and code == verdict.FAILED else code
+
+
+def _schema(output: str | None) -> int:
+    from tilewise.server.gate.schema import schema
+
+    write(json.dumps(schema(), indent=2) + "\n", output)
+    return verdict.PASSED
+
+
+def _init() -> int:
+    from tilewise.client.gate.init import init
+
+    try:
+        path, what = init(Path.cwd())
+    except NothingToCheck as error:
+        return _nothing(error)
+    click.echo(f"{path.name}: {what}; `tilewise check --base REF` judges by it")
+    return verdict.PASSED
+
+
+def _nothing(error: NothingToCheck) -> int:
+    click.echo(f"error: {error.message}", err=True)
+    return verdict.NOTHING
 
 
 def _report(text: str) -> tuple[str, str]:

@@ -3,25 +3,42 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from textwrap import shorten
 
 import click
 
 from tilewise.client.cli.options import output_option, write
 from tilewise.hwdb.errors import NotFound
 
+GROUPS = {
+    "terms": "Words that answers use",
+    "walls": "What bounds an operator",
+    "mfu": "Utilisation and its conventions",
+    "causes": "Causes of advice",
+    "rules": "Rules of the gate",
+    "reasons": "Reasons of errors",
+}
+WIDTH = 118
+
+
+@cache
+def groups() -> dict[str, dict[str, str]]:
+    """Codes and terms with their explanations, by the groups of GROUPS."""
+    text = files("tilewise.client").joinpath("explanations.toml").read_text(encoding="utf-8")
+    rules = tomllib.loads(files("tilewise.server").joinpath("gate/rules.toml").read_text(encoding="utf-8"))
+    told = {code: f"{rule['name']} ({rule['severity']}). {rule['explanation'].strip()}" for code, rule in rules.items()}
+    known = tomllib.loads(text) | {"rules": told}
+    return {group: known[group] for group in GROUPS}
+
 
 @cache
 def entries() -> dict[str, str]:
     """Every code and term with its explanation."""
-    text = files("tilewise.client").joinpath("explanations.toml").read_text(encoding="utf-8")
-    terms = {term: meaning for section in tomllib.loads(text).values() for term, meaning in section.items()}
-    rules = tomllib.loads(files("tilewise.server").joinpath("gate/rules.toml").read_text(encoding="utf-8"))
-    return terms | {
-        code: f"{rule['name']} ({rule['severity']}). {rule['explanation'].strip()}" for code, rule in rules.items()
-    }
+    return {term: meaning for group in reversed(groups().values()) for term, meaning in group.items()}
 
 
 @click.command()
@@ -29,10 +46,20 @@ def entries() -> dict[str, str]:
 @output_option
 def explain(code: str | None, output: str | None) -> None:
     """Say what CODE means: the reason of an error, a rule of the gate, a wall, a convention, a term. Without CODE, list them all."""
-    if code is None:
-        write("\n".join(entries()) + "\n", output)
-    else:
-        write(f"{meaning(code).strip()}\n", output)
+    write(listing() if code is None else f"{meaning(code).strip()}\n", output)
+
+
+def listing() -> str:
+    """A line for each entry, by group."""
+    return "\n".join(f"{title}\n{lines(groups()[group])}" for group, title in GROUPS.items())
+
+
+def lines(known: Mapping[str, str]) -> str:
+    width = max(map(len, known))
+    told = ((term, " ".join(meaning.split())) for term, meaning in known.items())
+    return "".join(
+        f"  {term:<{width}}  {shorten(meaning, WIDTH - width, placeholder=' ...')}\n" for term, meaning in told
+    )
 
 
 def meaning(code: str) -> str:

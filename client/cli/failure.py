@@ -9,6 +9,7 @@ from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseE
 USAGE, NOT_EVALUATED, INTERRUPTED = 2, 3, 130
 # The question has to change: bad input. Every other TilewiseError means that a good question could not be evaluated.
 BAD_INPUT = (InvalidInput, NotFound, NotAvailable, TooLarge)
+EXTRAS = {"torch": "calibrate", "scipy": "calibrate", "matplotlib": "plots"}  # of packages that only some commands need
 
 
 def report(error: Exception) -> int:
@@ -23,7 +24,9 @@ def report(error: Exception) -> int:
 def describe(error: Exception) -> tuple[str, str, int]:
     """Message, hint ("" where there is none) and exit code of an error."""
     if isinstance(error, TilewiseError):
-        return error.message, hint_of(error), USAGE if isinstance(error, BAD_INPUT) else NOT_EVALUATED
+        return with_flags(error), hint_of(error), USAGE if isinstance(error, BAD_INPUT) else NOT_EVALUATED
+    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+        return f"{error.name} is not installed: pip install 'tilewise[{EXTRAS[error.name]}]'", "", USAGE
     if isinstance(error, click.Abort):
         return "interrupted", "", INTERRUPTED
     if isinstance(error, click.exceptions.NoSuchOption | click.exceptions.NoSuchCommand):
@@ -35,6 +38,16 @@ def describe(error: Exception) -> tuple[str, str, int]:
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {(error.strerror or str(error)).lower()}", "", USAGE
     return f"{type(error).__name__}: {error}", "this is a bug; --debug before the command shows where", NOT_EVALUATED
+
+
+def with_flags(error: TilewiseError) -> str:
+    """The message, with the option in place of a workload's field that is missing."""
+    name = error.field.removeprefix("workload.")
+    if not error.message.startswith(f"{name} is needed"):
+        return error.message
+    from tilewise.client.cli.workload import flag
+
+    return flag(name) + error.message.removeprefix(name)
 
 
 def hint_of(error: TilewiseError) -> str:

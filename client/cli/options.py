@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -18,11 +19,29 @@ def option(*names: str, **settings: Any) -> Callable[[Command], Command]:
 
 
 output_option = option("-o", "--output", type=click.Path(dir_okay=False), help="Write the answer to a file.")
-server_option = option(
-    "--server", metavar="HOST:PORT", help="Ask this server (token from TILEWISE_TOKEN); unset: answer in this process."
-)
+
+
+def server_option(command: Command, *, about: str = "", **settings: Any) -> Command:
+    """Which server is asked, and whose certificates it shows."""
+    told = about or "Ask this server (token from TILEWISE_TOKEN); unset: answer in this process."
+    asked = option("--server", metavar="HOST[:PORT]", help=told, **settings)(command)
+    return option(
+        "--ca", metavar="FILE", type=click.Path(exists=True, dir_okay=False), expose_value=False, callback=_trusted,
+        help="PEM of the authority that signed the server's certificate; unset: those of the system.",
+    )(asked)  # fmt: skip
+
+
+def _trusted(context: click.Context, parameter: click.Parameter, file: str | None) -> None:
+    """Where tilewise.client.access looks."""
+    if file is not None:
+        os.environ["TILEWISE_CA"] = file
+
+
 set_option = click.option(
     "--set", "overrides", multiple=True, metavar="NAME=SIZE", help="Replace a size, as hidden_size=4096."
+)
+defaults_option = option(
+    "--allow-defaults/--no-allow-defaults", default=False, help="Take sizes that CONFIG leaves out from its class."
 )
 
 
@@ -44,9 +63,9 @@ def form_option(forms: Sequence[str] = ("text", "json")) -> Callable[[Command], 
     return option("--format", "form", type=click.Choice(forms), default=forms[0], help="Form of the answer.")
 
 
-def asking(command: Command) -> Command:
+def asking(command: Command, forms: Sequence[str] = ("text", "json")) -> Command:
     """The options of every command that asks a question: where, in which form, and where the answer goes."""
-    return server_option(form_option()(output_option(command)))
+    return server_option(form_option(forms)(output_option(command)))
 
 
 def judging(command: Command) -> Command:

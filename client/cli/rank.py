@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, model_argument, option, set_option, write
+from tilewise.client.cli.options import asking, defaults_option, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient
@@ -23,6 +23,7 @@ from tilewise.hwdb.errors import InvalidInput
 )
 @workload_options()
 @set_option
+@defaults_option
 @asking
 def rank(
     config: str,
@@ -30,6 +31,7 @@ def rank(
     precisions: str,
     batches: str,
     overrides: tuple[str, ...],
+    allow_defaults: bool,
     server: str | None,
     form: str,
     output: str | None,
@@ -45,7 +47,14 @@ def rank(
     sizes = [_size(word) for word in batches.split(",")] if batches else []
     named, formats = ([each.strip() for each in text.split(",") if each.strip()] for text in (gpu, precisions))
     with TilewiseClient(server) as client:
-        found = ranked(client, read_model(config, overrides), workload_of(chosen), named, formats, sizes)
+        found = ranked(
+            client,
+            read_model(config, overrides, allow_defaults=allow_defaults),
+            workload_of(chosen),
+            named,
+            formats,
+            sizes,
+        )
     rankings = orders(found)
     write(dumps(data(rankings, found)) if form == "json" else page(rankings, found), output)
     if not any(entry.tokens_per_s for entry in found):

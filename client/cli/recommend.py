@@ -6,11 +6,21 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import (
+    asking,
+    comma_separated,
+    defaults_option,
+    gpu_option,
+    model_argument,
+    option,
+    set_option,
+    write,
+)
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import FIELDS, workload_of, workload_options
 from tilewise.client.client import TilewiseClient
+from tilewise.client.question import check_sizes
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.messages.words import filled, number, type_of, words
 from tilewise.v1 import advice_pb2 as advice
@@ -65,11 +75,12 @@ KINDS, OBJECTIVES, FORMATS = (enum.DESCRIPTOR for enum in (advice.AdviceKind, ad
 @option("--max-candidates", type=int, default=100_000, show_default=True, help="Most re-shapes to evaluate.")
 @option("--results", type=int, default=10, show_default=True, help="Most pieces of advice.")
 @set_option
+@defaults_option
 @asking
 def recommend(
     config: str, gpu: str, also: tuple[str, ...], weight: float, objective: str, max_parameter_change: float,
     vary: tuple[str, ...], keep: tuple[str, ...], split: tuple[int, ...], precisions: tuple[str, ...], kinds: tuple[str, ...],
-    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], server: str | None, form: str,
+    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], allow_defaults: bool, server: str | None, form: str,
     output: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Say which change of the model that CONFIG describes makes it faster, by how much, why, and at what price.
@@ -84,7 +95,7 @@ def recommend(
         max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
     )  # fmt: skip
     request = advice.RecommendRequest(
-        model=read_model(config, overrides), workloads=mix, gpus=comma_separated(gpu),
+        model=read_model(config, overrides, allow_defaults=allow_defaults), workloads=mix, gpus=comma_separated(gpu),
         objective=number(OBJECTIVES, objective), neighbourhood=near,
         kinds=[number(KINDS, each) for each in kinds], max_results=results,
     )  # fmt: skip
@@ -106,6 +117,7 @@ def weighted(text: str) -> advice.WeightedWorkload:
     try:
         weight = float(fields.pop("weight", 1))
         typed = {name: type_of(FIELDS[name])(value) if name in FIELDS else value for name, value in fields.items()}
+        check_sizes(typed)
         return advice.WeightedWorkload(workload=filled(Workload, typed), weight=weight)
     except (ValueError, InvalidInput) as error:
         raise click.BadParameter(f"{text!r}: {error}", param_hint="--also") from error

@@ -6,7 +6,16 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, comma_separated, gpu_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import (
+    asking,
+    comma_separated,
+    defaults_option,
+    gpu_option,
+    model_argument,
+    option,
+    set_option,
+    write,
+)
 from tilewise.client.cli.progress import Teller
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import SIZES, workload_of, workload_options
@@ -33,6 +42,7 @@ from tilewise.v1 import advice_pb2 as advice
     help="What table and pictures show.",
 )
 @set_option
+@defaults_option
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),
@@ -43,12 +53,12 @@ from tilewise.v1 import advice_pb2 as advice
 )
 @asking
 def sweep(
-    config: str, gpu: str, vary: tuple[str, ...], show: str, overrides: tuple[str, ...], plot: str | None, html: str | None,
+    config: str, gpu: str, vary: tuple[str, ...], show: str, overrides: tuple[str, ...], allow_defaults: bool, plot: str | None, html: str | None,
     server: str | None, form: str, output: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Predict the model that CONFIG describes along one field or two, and mark where a small step costs much."""
     request = advice.SweepRequest(
-        model=read_model(config, overrides), workload=workload_of(chosen), axes=map(axis, vary),
+        model=read_model(config, overrides, allow_defaults=allow_defaults), workload=workload_of(chosen), axes=map(axis, vary),
         gpus=comma_separated(gpu),
     )  # fmt: skip
     with TilewiseClient(server) as client:

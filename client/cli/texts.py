@@ -12,9 +12,9 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.v1.model_pb2 import Model
 
 
-def read_model(path: str, overrides: Iterable[str] = ()) -> Model:
+def read_model(path: str, overrides: Iterable[str] = (), *, allow_defaults: bool = False) -> Model:
     """The model in a config.json or a shape TOML; "-" is stdin. Raises InvalidInput and TooLarge."""
-    return model_of(path, dict(map(size, overrides)))
+    return model_of(path, dict(map(size, overrides)), allow_defaults=allow_defaults)
 
 
 def read_table(path: Path) -> str:

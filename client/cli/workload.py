@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import Command, option
+from tilewise.client.question import check_sizes
 from tilewise.server import stacks
 from tilewise.server.messages.words import filled, living, type_of, words
 from tilewise.v1.workload_pb2 import Workload
@@ -55,10 +56,13 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
 def _option(name: str, default: Any) -> Callable[[Command], Command]:
     field = FIELDS[name]
     kind: Any = type_of(field) if field.enum_type is None else click.Choice(words(field.enum_type))
-    return option(
-        FLAGS.get(name, "--" + name.replace("_", "-")), name, type=kind, default=default, show_default=default is not None,
-        required=name == "phase" and default is None, help=HELP[name],
-    )  # fmt: skip
+    settled = {"required": name == "phase"} if default is None else {"default": default, "show_default": True}
+    return option(flag(name), name, type=kind, help=HELP[name], **settled)
+
+
+def flag(name: str) -> str:
+    """The option of a field."""
+    return FLAGS.get(name, "--" + name.replace("_", "-"))
 
 
 def _retired(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
@@ -70,6 +74,7 @@ def _retired(context: click.Context, parameter: click.Parameter, value: str | No
 
 def workload_of(chosen: dict[str, Any]) -> Workload:
     """The Workload of a command's options."""
+    check_sizes(chosen)
     try:
         return filled(Workload, chosen)
     except ValueError as error:  # a number beyond 64 bits

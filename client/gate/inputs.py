@@ -64,15 +64,16 @@ def request(
     shown = place.relative(place.policy)
     patterns = [budget.config for budget in read_policy(policy, shown).budgets]
     heads = {place.relative(path): path for path in _configs(place, configs, patterns)}
-    heads = {path: heads[path] for path in sorted(heads) if any(matches(path, each, shown) for each in patterns)}
-    if not heads:
+    if not any(matches(path, each, shown) for path in heads for each in patterns):
         raise NothingToCheck(
             f"no configuration matches the patterns of {shown}: {', '.join(dict.fromkeys(patterns))}",
             reason="NOTHING_TO_CHECK", field="config",
         )  # fmt: skip
     today = datetime.now(UTC).date().isoformat()
-    asked = CheckRequest(policy_toml=policy, policy_path=shown, date=day or today, calibration=calibration)
-    asked.items.extend(CheckItem(path=path, head=read_text(str(file))) for path, file in heads.items())
+    asked = CheckRequest(
+        policy_toml=policy, policy_path=shown, date=day or today, calibration=calibration, all_items=not configs
+    )
+    asked.items.extend(CheckItem(path=path, head=read_text(str(file))) for path, file in sorted(heads.items()))
     if base is not None:
         _from_git(asked, place, base, shown)
     if base_file is not None:
@@ -102,8 +103,8 @@ def _from_git(asked: CheckRequest, place: Place, base: str, policy: str) -> None
     for item in asked.items:
         if item.path in texts:
             item.base = texts[item.path]
-    if texts.get(policy, asked.policy_toml) != asked.policy_toml:
-        asked.base_policy_toml = texts[policy]
+    if texts.get(policy) != asked.policy_toml:
+        asked.base_policy_toml = texts.get(policy, "")
 
 
 def _from_file(asked: CheckRequest, place: Place, base: Path) -> None:
@@ -113,6 +114,9 @@ def _from_file(asked: CheckRequest, place: Place, base: Path) -> None:
             before = base / Path(place.root / item.path).relative_to(place.policy.parent)
             if before.is_file():
                 item.base = read_text(str(before))
+        if not any(item.HasField("base") for item in asked.items):
+            message = f"--base-file {base} has none of the configurations that are checked: {_some(asked)}"
+            raise InvalidInput(message, reason="BAD_BASE", field="base_file")
         return
     if len(asked.items) != 1:
         message = (
@@ -125,3 +129,9 @@ def _from_file(asked: CheckRequest, place: Place, base: Path) -> None:
         asked.items[0].base = text
     else:
         asked.items[0].base_predictions.extend(known)
+
+
+def _some(asked: CheckRequest) -> str:
+    """The first paths, for a message."""
+    paths = [item.path for item in asked.items]
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")

@@ -54,6 +54,7 @@ def _prediction(report: dict[str, Any]) -> SavedPrediction:
         workload=_message(Workload, report["workload"]),
         step=_timed(Step, report["step"]),
         memory_bytes=report["memory"]["total_bytes"],
+        does_not_fit=not report["memory"]["fits"],
         parameter_count=report["architecture"]["parameter_count"],
         layers=[_timed(Layer, layer) for layer in report["layers"]],
         rows=[_message(OperatorColumn, column) for column in report["rows"]],

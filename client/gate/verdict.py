@@ -8,6 +8,7 @@ from tilewise.v1.check_pb2 import (
     SEVERITY_ERROR,
     VERDICT_ERROR,
     VERDICT_FAIL,
+    VERDICT_NOT_JUDGED,
     VERDICT_UNCERTAIN,
     CheckResponse,
     Comparison,
@@ -18,13 +19,16 @@ _CONFIG_AT_FAULT = (INVALID_ARGUMENT, RESOURCE_EXHAUSTED)
 
 
 def exit_code(answer: CheckResponse, *, strict: bool = False) -> int:
-    """0 every budget holds, or only warnings; 1 broken (strict: or uncertain); 2 a configuration is at fault; 3 not evaluated."""
+    """0 every budget holds, or only warnings; 1 broken (strict: or uncertain); 2 a configuration is at fault; 3 not evaluated
+
+    (strict: or not judged).
+    """
     if answer.verdict == VERDICT_ERROR:
         minded = [each for each in answer.comparisons if each.verdict == VERDICT_ERROR and counts(each)]
         return BAD_INPUT if any(each.error.code in _CONFIG_AT_FAULT for each in minded) else NOT_EVALUATED
     if answer.verdict == VERDICT_FAIL or (strict and answer.verdict == VERDICT_UNCERTAIN):
         return FAILED
-    return PASSED
+    return NOT_EVALUATED if strict and answer.verdict == VERDICT_NOT_JUDGED else PASSED
 
 
 def counts(each: Comparison) -> bool:

@@ -26,6 +26,7 @@ TITLES = {
     AdviceKind.ADVICE_KIND_PRECISION: "number formats of the linear layers",
 }
 WIDTH = 118
+LONGER = 1.01  # a step's time after over before: below it the change is not told
 
 
 def advice_text(request: RecommendRequest, answer: RecommendResponse) -> str:
@@ -68,7 +69,8 @@ def step_line(each: Baseline) -> str:
 
 def kind_table(found: Sequence[Recommendation], many: bool) -> str:
     """One line an effect, and under the lines of a change why it helps and what it costs."""
-    header = ("change", *(("on",) if many else ()), "time a token", "90 % interval", "energy", "step", "verdict")
+    cost = "GPU-s a token" if any(map(splits, found)) else "time a token"
+    header = ("change", *(("on",) if many else ()), cost, "90 % interval", "energy", "step", "verdict")
     blocks = [change_rows(each, many) for each in found]
     first = 2 if many else 1
     head, *lines = table(header, [row for block in blocks for row in block], right=range(first, first + 4)).split("\n")
@@ -80,10 +82,14 @@ def kind_table(found: Sequence[Recommendation], many: bool) -> str:
 
 
 def change_rows(found: Recommendation, many: bool) -> list[tuple[str, ...]]:
-    """Its changes below one another, beside them its effects."""
+    """Its changes below one another, beside them its effects; of several the total, which the verdict is about."""
     verdict = word(GainVerdict.DESCRIPTOR, found.verdict).replace("_", " ")
+    if splits(found):
+        verdict = {"faster": "cheaper", "slower": "dearer"}.get(verdict, verdict)
     changes = [f"{each.field} {getattr(each, 'from')} -> {each.to}" for each in found.changes]
     effects = [(*((place(effect),) if many else ()), *effect_cells(effect)) for effect in found.effects]
+    if len(effects) > 1:
+        effects.append(("in all", *total_cells(found)))
     empty = ("",) * len(effects[0])
     pairs = list(zip_longest(changes, effects, fillvalue=None))
     verdicts = [verdict, *[""] * (len(pairs) - 1)]
@@ -97,7 +103,25 @@ def place(effect: Effect) -> str:
 def effect_cells(effect: Effect) -> tuple[str, ...]:
     low, high = difference(effect.time_ratio_low), difference(effect.time_ratio_high)
     energy = difference(effect.energy_ratio) if effect.HasField("energy_ratio") else "-"
-    return difference(effect.time_ratio), f"{low} to {high}", energy, seconds(effect.prediction.time_s)
+    return difference(effect.time_ratio), f"{low} to {high}", energy, step_cell(effect)
+
+
+def step_cell(effect: Effect) -> str:
+    """The step's time after the change; where it is longer than before, both."""
+    after = seconds(effect.prediction.time_s)
+    if effect.step_time_ratio <= LONGER:
+        return after
+    return f"{seconds(effect.prediction.time_s / effect.step_time_ratio)} -> {after}"
+
+
+def total_cells(found: Recommendation) -> tuple[str, ...]:
+    low, high = difference(found.total_ratio_low), difference(found.total_ratio_high)
+    return difference(found.total_ratio), f"{low} to {high}", "", ""
+
+
+def splits(found: Recommendation) -> bool:
+    """Whether it changes how many GPUs share the model: then cost and time part."""
+    return any(change.field == "tensor_parallel" for change in found.changes)
 
 
 def difference(ratio: float) -> str:

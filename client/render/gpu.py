@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tilewise.client.render.text import percent, si, table
+from tilewise.client.render.text import gib, percent, si, table
 from tilewise.server.messages.words import word
 from tilewise.v1.gpu_pb2 import Calibration, CalibrationState, Gpu
 from tilewise.v1.hardware_service_pb2 import ListGpusResponse
@@ -25,7 +25,7 @@ def gpu_line(gpu: Gpu) -> tuple[str, ...]:
     return (
         gpu.sku,
         str(gpu.multiprocessor_count),
-        si(gpu.memory_bytes, "B"),
+        gib(gpu.memory_bytes),
         si(gpu.memory_bandwidth_bytes_per_s, "B/s"),
         *(peaks.get(key, "-") for key in LISTED),
         gpu.calibration or "none: datasheet",

@@ -123,11 +123,14 @@ def layer_table(answer: PredictResponse) -> str:
     """Milliseconds of each kind of layer by cause."""
     causes = [loss.cause for loss in answer.step.losses if loss.share >= 5e-4]
     rows = [
-        [(layer.name, None), time_cell(layer), *loss_cells(layer.losses, causes)]
+        [(layer.name, None), time_cell(layer), (percent(layer.share), layer.share), *loss_cells(layer.losses, causes)]
         for layer in answer.layers
         if layer.HasField("prediction")
     ]
-    header = ("layer", "busy", *(f"ms: {MEANING[cause]}" for cause in causes))
+    if rows:
+        total = (seconds(answer.step.prediction.time_s), answer.step.prediction.time_s)
+        rows.append([("step", None), total, (percent(1.0), 1.0), *loss_cells(answer.step.losses, causes)])
+    header = ("layer", "time", "share", *(f"ms: {MEANING[cause]}" for cause in causes))
     return f'<h2>Layers</h2><div class="scroll">{grid(header, rows)}</div>' if rows else ""
 
 

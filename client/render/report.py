@@ -11,7 +11,7 @@ from tilewise.server.messages.question import program_of
 from tilewise.server.messages.words import plain, word
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
-from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy
+from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy, Step
 from tilewise.v1.workload_pb2 import Phase, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
@@ -19,7 +19,7 @@ CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no re
 
 def report(answer: PredictResponse, *, operators: bool = True) -> str:
     """The whole report; ends with a line break. `operators`: with their table, where the answer has them."""
-    sections = [title(answer), step_lines(answer), layer_table(answer)]
+    sections = [too_large(answer), title(answer), step_lines(answer), layer_table(answer)]
     if answer.operators and operators:
         sections.append(operator_table(answer))
     if answer.HasField("memory"):
@@ -30,21 +30,35 @@ def report(answer: PredictResponse, *, operators: bool = True) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
+def too_large(answer: PredictResponse) -> str:
+    """The first line of what cannot run; "" where it fits."""
+    memory = answer.memory
+    if not answer.HasField("memory") or memory.fits:
+        return ""
+    return f"DOES NOT FIT: {gib(memory.total_bytes)} at the peak, {answer.gpu.sku} leaves {gib(memory.capacity_bytes - memory.reserve_bytes)}"
+
+
 def title(answer: PredictResponse) -> str:
     """Model, GPU and workload, and the notes on how the configuration was read."""
     if not answer.architecture.family:
         return f"{answer.architecture.name} on {answer.gpu.title} ({answer.gpu.sku})\n{work_line(answer.workload)}"
-    model, gpu, trust = answer.architecture, answer.gpu, word(Trust.DESCRIPTOR, answer.step.prediction.trust)
+    model, gpu = answer.architecture, answer.gpu
     size = parameters(model.parameter_count)
     if model.active_parameter_count != model.parameter_count:
         size += f", {parameters(model.active_parameter_count)} active"
     source = f"calibration {gpu.calibration}" if gpu.calibration else "no calibration"
     lines = [
-        f"{model.name} ({model.family}, {size} parameters) on {gpu.title} ({gpu.sku}, {source}, trust: {trust})",
+        f"{model.name} ({model.family}, {size} parameters) on {gpu.title} ({gpu.sku}, {source}, trust: {trust_of(answer.step)})",
         work_line(answer.workload),
         *(f"note: {note}" for note in model.notes),
     ]
     return "\n".join(lines)
+
+
+def trust_of(step: Step) -> str:
+    """ "measured", or what holds it down: "datasheet: kv_append, 12 % of the time"."""
+    trust = word(Trust.DESCRIPTOR, step.prediction.trust)
+    return f"{trust}: {step.weakest_link}" if step.weakest_link else trust
 
 
 def work_line(work: Workload) -> str:
@@ -126,6 +140,8 @@ def layer_table(answer: PredictResponse) -> str:
     if not answer.layers:
         return ""
     rows = [layer_row(layer) for layer in answer.layers]
+    if not answer.step.refusal:
+        rows.append(step_row(answer.step))
     return table(("layer", "time", "share", "wall", "MFU"), rows, right=(1, 2, 4))
 
 
@@ -134,6 +150,12 @@ def layer_row(layer: Layer) -> tuple[str, ...]:
         return layer.name, "refused", "-", "-", "-"
     mfu = percent(layer.mfu) if layer.HasField("mfu") else "-"
     return layer.name, seconds(layer.prediction.time_s), percent(layer.share), wall(layer.prediction.wall), mfu
+
+
+def step_row(step: Step) -> tuple[str, ...]:
+    """What the layers add up to."""
+    mfu = percent(step.mfu) if step.HasField("mfu") else "-"
+    return "step", seconds(step.prediction.time_s), percent(1.0), wall(step.prediction.wall), mfu
 
 
 def loss_table(answer: PredictResponse) -> str:

@@ -29,13 +29,14 @@ class Verdict(StrEnum):
 class Effect:
     """What a change does to one workload on one GPU.
 
-    time_ratio: time of a token after over before, with the bounds of its 90 % interval
+    time_ratio: GPU-seconds of a token after over before, with the bounds of its 90 % interval; step_ratio: of the step's time
     energy_ratio: the same of energy; None where power is not modelled
     """
 
     time_ratio: float
     low: float
     high: float
+    step_ratio: float
     after: Report
     energy_ratio: float | None
 
@@ -60,6 +61,11 @@ class Recommendation:
     memory_change: int
     cause: str
     message: str
+
+    @property
+    def splits(self) -> bool:
+        """Whether it changes how many GPUs share the model: then GPU-seconds and seconds part."""
+        return any(field == "tensor_parallel" for field, _, _ in self.changes)
 
     @property
     def verdict(self) -> Verdict:

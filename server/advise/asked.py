@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
@@ -14,6 +15,7 @@ from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture
 from tilewise.server.architecture.sizes import UnlikeShapes
 from tilewise.server.deadline import check_alive
+from tilewise.server.step.memory import room_bytes
 from tilewise.server.step.predict import predict_many
 from tilewise.server.workload import Workload
 
@@ -41,6 +43,17 @@ class Figures:
     time_s: Floats
     memory_bytes: Floats
     parameters: Floats
+
+
+def rooms(asked: Sequence[Asked], most: float) -> Floats:
+    """Bytes that may be resident on one GPU of each that is asked: what its reserve leaves, and no more than `most` (0: that)."""
+    return np.array([min(most or np.inf, room_bytes(each.gpu.sku.memory_bytes, each.workload)) for each in asked])
+
+
+def holds(before: Floats, after: Floats, room: Floats) -> NDArray[np.bool_]:
+    """Whether a change may be advised: it fits, or asks for no more than a model that does not."""
+    found: NDArray[np.bool_] = (after <= room) | ((before > room) & (after <= before))
+    return found
 
 
 def figures(subject: Subject, asked: Sequence[Asked], changes: Changes) -> Figures:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from tilewise.server.step.idle import IDLE, ISSUE
 from tilewise.server.step.losses import CAUSES
 from tilewise.server.step.report import Operator, Report
 
@@ -80,6 +81,8 @@ def _operator_code(slow: Report, fast: Report, before: Operator, after: Operator
 
 
 def _part_code(slow: Report, fast: Report, part: str) -> str:
+    if part in (IDLE, ISSUE):
+        return next(code for code, entry in causes().items() if entry.get("loss") == "launch")
     before, after = _losses(slow, part), _losses(fast, part)
     return _code(before, after, slow.workload.tokens, fast.workload.tokens) if before and after else "WORK"
 

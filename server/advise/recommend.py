@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import lcm
 
-import numpy as np
-
 from tilewise.hwdb.errors import InvalidInput, OutOfRange
 from tilewise.server.advise.advice import Advice, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
@@ -22,10 +20,10 @@ from tilewise.server.advise.weigh import Scales
 from tilewise.server.advise.words import summary
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
-from tilewise.server.step.memory import room_bytes
 
 MOST_CANDIDATES = 100_000
 RESULTS = 10
+WORTH = 0.01  # a smaller gain is no advice: steps on two machines of one SKU differ by 3 % (docs/accuracy.md)
 FRONT = 4  # re-shapes that are weighed in full
 
 
@@ -35,7 +33,7 @@ class Neighbourhood:
 
     tolerance: largest change of the parameters, as a share; vary: sizes that may change (none: all); keep: that must not
     tensor_parallel: sizes that every shape must allow (none: those of the workloads); precisions: formats (none: all)
-    memory_bytes: most that may be resident on one GPU (0: what it has); candidates: most to evaluate
+    memory_bytes: most that may be resident on one GPU (0: what its reserve leaves); candidates: most to evaluate
     """
 
     tolerance: float = TOLERANCE
@@ -82,7 +80,7 @@ def recommend(
     """
     wanted, fields = kinds or tuple(Kind), near.fields(subject)
     check_candidates(near.candidates, "neighbourhood.max_candidate_count")
-    scales = Scales(subject, asked, energy)
+    scales = Scales(subject, asked, energy, near.memory_bytes)
     _check_times(scales)
     found: list[Recommendation] = []
     told, looked_at = list(notes(subject, asked, scales.before)), 0
@@ -131,13 +129,12 @@ def _reshapes(scales: Scales, fields: Sequence[str], near: Neighbourhood) -> Ite
     split = lcm(*(near.tensor_parallel or [each.workload.tensor_parallel for each in asked]))
     shapes = candidates(subject, fields, split, near.tolerance, near.candidates)
     total = len(next(iter(shapes.values()), ()))
-    limits = np.array([near.memory_bytes or room_bytes(each.gpu.sku.memory_bytes, each.workload) for each in asked])
-    for news in front(subject, asked, shapes, FRONT, limits) if total else ():
+    for news in front(subject, asked, shapes, FRONT, scales.room) if total else ():
         yield Progress(news, total) if isinstance(news, int) else news
 
 
 def ranked(found: Sequence[Recommendation], most: int) -> tuple[Recommendation, ...]:
-    """By kind, in the order of what following it costs; what is slower is left out, for formats kept, since people ask.
+    """By kind, in the order of what following it costs; what gains less than WORTH is left out, for formats kept, since people ask.
 
     Free wins stay as they come (gain for each parameter); re-shapes that gain no more than the best free win say nothing new.
     """
@@ -145,7 +142,8 @@ def ranked(found: Sequence[Recommendation], most: int) -> tuple[Recommendation, 
     kept = [
         each
         for each in found
-        if (each.score < 1 or each.kind is Kind.PRECISION) and (each.kind is not Kind.RESHAPE or each.score < best_edit)
+        if (each.score < 1 - WORTH or each.kind is Kind.PRECISION)
+        and (each.kind is not Kind.RESHAPE or each.score < best_edit)
     ]
     order = {kind: at for at, kind in enumerate(Kind)}
     return tuple(sorted(kept, key=lambda each: order[each.kind])[:most])

@@ -7,17 +7,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
-from tilewise.server.advise.asked import CHUNK, Asked, Changes, beyond_size, figures, gains
+from tilewise.server.advise.asked import CHUNK, Asked, Changes, beyond_size, figures, gains, holds
 from tilewise.server.advise.edits import LEAST_GAIN
 from tilewise.server.advise.subject import Subject
 
 
 def front(
-    subject: Subject, asked: Sequence[Asked], candidates: Changes, most: int, memory_bytes: Floats
+    subject: Subject, asked: Sequence[Asked], candidates: Changes, most: int, room: Floats
 ) -> Iterator[int | list[dict[str, int]]]:
     """Numbers of candidates done so far, and at the end the sizes of the best, the fastest first.
 
-    memory_bytes: (asked,) most that may be resident; what does not fit is left out where the model as it is fits
+    room: (asked,) bytes that may be resident; what `holds` refuses is left out
     """
     total = len(next(iter(candidates.values())))
     ratios, parameters = np.full(total, np.inf), np.full(total, np.nan)
@@ -26,9 +26,7 @@ def front(
         chunk = {name: np.append(subject.sizes[name], values[rows]) for name, values in candidates.items()}
         found = figures(subject, asked, chunk)
         ratio = gains(asked, found)
-        fits = (
-            (found.memory_bytes[:, 1:] <= memory_bytes[:, None]) | (found.memory_bytes[:, :1] > memory_bytes[:, None])
-        ).all(axis=0)
+        fits = holds(found.memory_bytes[:, :1], found.memory_bytes[:, 1:], room[:, None]).all(axis=0)
         grown = found.parameters[1:] / subject.parameters
         ratios[rows] = np.where(fits & np.isfinite(ratio), beyond_size(ratio, grown), np.inf)
         parameters[rows] = grown

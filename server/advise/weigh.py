@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.table import Floats
 from tilewise.server.advise.advice import Effect, Kind, Recommendation
-from tilewise.server.advise.asked import Asked, score
+from tilewise.server.advise.asked import Asked, holds, rooms, score
 from tilewise.server.advise.cause import Cause, why
 from tilewise.server.advise.subject import Subject
 from tilewise.server.step.predict import predict
@@ -25,21 +26,25 @@ class Scales:
     """A model, what is asked of it, and how it runs as it is: one report for each that is asked.
 
     energy: whether joules are to be made smaller and not seconds; their interval is taken from that of the time
+    most_bytes: that may be resident on one GPU (0: what its reserve leaves)
     """
 
     subject: Subject
     asked: Sequence[Asked]
     energy: bool = False
+    most_bytes: float = 0.0
     before: tuple[Report, ...] = field(init=False)
+    room: Floats = field(init=False)
 
     def __post_init__(self) -> None:
         arch = self.subject.architecture
         object.__setattr__(self, "before", tuple(predict(each.gpu, arch, each.workload) for each in self.asked))
+        object.__setattr__(self, "room", rooms(self.asked, self.most_bytes))
 
     def weigh(
         self, kind: Kind, sizes: Mapping[str, int] = NOTHING, workload: Mapping[str, Any] = NOTHING
     ) -> Recommendation | None:
-        """A change of `sizes` and of fields of the `workload`; None where it cannot be, is refused, or no longer fits."""
+        """A change of `sizes` and of fields of the `workload`; None where it cannot be, is refused, or does not fit (`holds`)."""
         after = self._after(sizes, workload)
         if after is None:
             return None
@@ -70,8 +75,9 @@ class Scales:
             after = [predict(each.gpu, arch, replace(each.workload, **workload)) for each in self.asked]
         except (InvalidInput, NotAvailable):
             return None
-        pairs = zip(self.before, after, strict=True)
-        return None if any(new.step.time is None or (old.fits and not new.fits) for old, new in pairs) else after
+        old, new = (np.array([float(each.memory.total_bytes) for each in reports]) for reports in (self.before, after))
+        possible = all(each.step.time is not None for each in after) and holds(old, new, self.room).all()
+        return after if possible else None
 
     def _score(self, effects: Sequence[Effect]) -> tuple[float, float, float]:
         """After over before of what is to be made smaller, over all that is asked, with its interval."""
@@ -99,13 +105,15 @@ class Scales:
 
 
 def effect(asked: Asked, before: Report, after: Report) -> Effect:
-    """A token's time on one GPU of those that share the model, after over before."""
+    """A token's time, counted on every GPU that shares the model, after over before."""
     share = before.workload.tokens / after.workload.tokens
     share *= after.workload.tensor_parallel / before.workload.tensor_parallel
     low, ratio, high = ratio_of(asked.gpu, before, after)
     old, new = before.step.energy, after.step.energy
     energy = new.energy_j / old.energy_j * share if old and new else None
-    return Effect(time_ratio=ratio * share, low=low * share, high=high * share, after=after, energy_ratio=energy)
+    return Effect(
+        time_ratio=ratio * share, low=low * share, high=high * share, step_ratio=ratio, after=after, energy_ratio=energy
+    )
 
 
 def cost(report: Report, energy: bool) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tilewise.server.advise.advice import Kind, Recommendation, Verdict
 from tilewise.server.advise.asked import Asked
 
+LONGER = 0.01  # of a step: less is not told
 SHAPES = (Kind.FREE_WIN, Kind.RESHAPE)
 
 
@@ -46,5 +47,8 @@ def one(found: Recommendation) -> str:
 
 
 def gain(found: Recommendation) -> str:
-    """Percent of a token's time that is saved, with its bounds."""
-    return f"{1 - found.score:.1%} less time a token ({1 - found.high:.1%} to {1 - found.low:.1%})"
+    """Percent of a token's time that is saved, with its bounds; where a step takes longer for it, by how much."""
+    what = "fewer GPU-seconds a token" if found.splits else "less time a token"
+    slower = max(each.step_ratio for each in found.effects) - 1
+    longer = f", but a step takes {slower:.0%} longer" if slower > LONGER else ""
+    return f"{1 - found.score:.1%} {what} ({1 - found.high:.1%} to {1 - found.low:.1%}){longer}"

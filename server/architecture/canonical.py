@@ -12,7 +12,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
-from tilewise.server.architecture.sizes import Keys, check_size, invalid
+from tilewise.server.architecture.sizes import Keys, check_size, invalid, need
 
 _KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
 
@@ -31,6 +31,8 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
             keys[target] = _checked(key, value, target, family)
             given.add(target)
     _override(keys, overrides, family)
+    for key in family.needed:
+        need(keys, key)
     for conditions, values in family.when:
         if all(_is(keys[key], value) for key, value in conditions.items()):
             keys.update(values)

@@ -30,6 +30,7 @@ class Family:
     when:    (conditions, values): values that hold where every named key has the given value, applied in order
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
     wrapper: table for a config of this model_type that holds its text model as a part
+    needed:  canonical keys without which there is no model, and that have no default
     heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
     """
 
@@ -42,6 +43,7 @@ class Family:
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     wrapper: str = ""
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
+    needed: tuple[str, ...] = ()
 
 
 @cache
@@ -84,6 +86,7 @@ def _load(name: str) -> Family:
         parts={**base.parts, **table.get("parts", {})},
         wrapper=table.get("wrapper", ""),
         heads={**base.heads, **table.get("heads", {})},
+        needed=(*base.needed, *table.get("needed", ())),
     )
 
 
@@ -105,6 +108,7 @@ class KeyRules:
     notes: dict[str, str]
     signatures: dict[str, list[str]]
     foreign: dict[str, list[str]]
+    stated: dict[str, Any]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""A config with nested parts: a text model, towers for images or sound, and the projector between them."""
+"""The keys of a config -> its model: one without parts, or a text model, towers for images or sound, and what joins them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,26 @@ from tilewise.server.architecture.canonical import canonical
 from tilewise.server.architecture.families import Family, family, names
 from tilewise.server.architecture.linear import listed
 from tilewise.server.architecture.model import Architecture, Norm, Size, Stack
+from tilewise.server.architecture.raw import model_type, table_of
 from tilewise.server.architecture.sizes import Keys, invalid, product
+
+
+def assembled(raw: dict[str, Any], overrides: Mapping[str, Size], name: str) -> Architecture:
+    """The model of a config's keys, with or without parts. Raises as `read_with`."""
+    table = table_of(raw)
+    if table.parts:
+        return multimodal(raw, table, overrides, name)
+    keys = canonical(raw, table, overrides)
+    keys.update(_class_values(keys["architectures"], table))
+    return architecture(keys, table.name, model_type(raw), name)
+
+
+def _class_values(classes: Any, table: Family) -> dict[str, Any]:
+    """What the named model class fixes, by the longest matching end of its name (BertModel, GPT2LMHeadModel)."""
+    if not (isinstance(classes, list) and classes and isinstance(classes[0], str)):
+        return {}
+    endings = sorted((end for end in table.heads if classes[0].endswith(end)), key=len)
+    return table.heads[endings[-1]] if endings else {}
 
 
 def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:

@@ -11,9 +11,10 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.gate import policy as policies
 from tilewise.server.gate.allowances import silenced, stale
 from tilewise.server.gate.change import Change
-from tilewise.server.gate.compare import compare
+from tilewise.server.gate.compare import compare, left_on_table
 from tilewise.server.gate.cure import Cures
-from tilewise.server.gate.findings import Asked, Inspector
+from tilewise.server.gate.findings import NOT_COVERED, Asked, Inspector, uncovered
+from tilewise.server.gate.metrics import LEFT_ON_TABLE
 from tilewise.server.gate.patterns import matches
 from tilewise.server.gate.policy import Budget, Policy, Severity
 from tilewise.server.gate.results import Answer, Comparison, Finding, Question, Verdict
@@ -24,7 +25,7 @@ GpuOf = Callable[[str], Gpu]
 
 
 def check(question: Question, gpu_of: GpuOf) -> Answer:
-    """Judge every configuration whose shape, or whose workload, changed.
+    """Judge every configuration whose shape changed; all of them where the policy's workloads, GPUs or limits did.
 
     gpu_of: the GPU of a name, with the calibration that answers
     Raises InvalidInput (BAD_POLICY, BAD_DAY, FIELD_REQUIRED), NotFound (UNKNOWN_GPU, CALIBRATION_NOT_FOUND), NotAvailable (HWDB_TOO_OLD) and
@@ -32,21 +33,24 @@ def check(question: Question, gpu_of: GpuOf) -> Answer:
     """
     policy, today = policies.read(question.policy, question.policy_path), _day(question.day)
     _not_too_many(question.count)
-    asked = _asked(policy, _before(question, policy), gpu_of)
+    before = _before(question, policy)
+    asked = _asked(policy, before or policy, gpu_of)
     _answered_by(asked, question.calibration, policy.since)
-    inspector = Inspector(policy, Cures())
+    inspector = Inspector(policy, cures := Cures())
+    same_policy = before is not None and (before.gpus, before.limits) == (policy.gpus, policy.limits)
     comparisons: list[Comparison] = []
     findings: list[Finding] = []
     unchanged, checked = [], []
     for change in question.changes:
         check_alive()
-        if change.same_shape and all(each.workload == each.before for each in asked):
+        if same_policy and change.same_shape and all(each.workload == each.before for each in asked):
             unchanged.append(change.path)
             continue
         checked.append(change.path)
-        compared = list(_comparisons(change, policy, asked))
+        compared = list(_comparisons(change, policy, asked, cures))
         comparisons += silenced(policy, today, compared)
         findings += silenced(policy, today, inspector.inspect(change, asked, compared))
+    findings += silenced(policy, today, uncovered(policy, [*unchanged, *checked], whole=question.whole))
     findings += stale(policy, today, findings, checked)
     findings.sort(key=lambda finding: (bool(finding.suppressed_by), -finding.severity))
     calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
@@ -64,22 +68,34 @@ def _not_too_many(count: int) -> None:
         raise TooLarge(message, reason="BATCH_TOO_LARGE", field="items")
 
 
-def _before(question: Question, policy: Policy) -> Policy:
-    """The policy before the change; one that could not be read then is as it is now."""
+def _before(question: Question, policy: Policy) -> Policy | None:
+    """The policy before the change; None where there was none that could be read."""
     if question.policy_before is None:
         return policy
     try:
         return policies.read(question.policy_before, policy.path)
     except TilewiseError:
-        return policy
+        return None
 
 
 def _asked(policy: Policy, before: Policy, gpu_of: GpuOf) -> list[Asked]:
     return [
-        Asked(gpu, name, workload, before.workloads.get(name, workload))
-        for gpu in map(gpu_of, policy.gpus)
+        Asked(gpu, called, name, workload, before.workloads.get(name, workload))
+        for called, gpu in _gpus(policy, gpu_of)
         for name, workload in policy.workloads.items()
     ]
+
+
+def _gpus(policy: Policy, gpu_of: GpuOf) -> Iterator[tuple[str, Gpu]]:
+    """Each GPU under the policy's name for it. Raises InvalidInput where two names mean one: a limit of the second would bind nothing."""
+    known: dict[str, str] = {}
+    for called in policy.gpus:
+        gpu = gpu_of(called)
+        if gpu.sku.name in known:
+            message = f"{policy.path}: {known[gpu.sku.name]} and {called} are one GPU, {gpu.sku.name}: name it once"
+            raise InvalidInput(message, reason="BAD_POLICY", field="policy_toml")
+        known[gpu.sku.name] = called
+        yield called, gpu
 
 
 def _answered_by(asked: Sequence[Asked], calibration: str, since: str) -> None:
@@ -105,27 +121,30 @@ def _new_enough(gpu: Gpu, since: str) -> None:
         raise NotAvailable(message, reason="HWDB_TOO_OLD", field="policy_toml", gpu=gpu.sku.name)
 
 
-def _comparisons(change: Change, policy: Policy, asked: Sequence[Asked]) -> Iterator[Comparison]:
-    names = dict(zip(dict.fromkeys(each.gpu.sku.name for each in asked), policy.gpus, strict=False))
+def _comparisons(change: Change, policy: Policy, asked: Sequence[Asked], cures: Cures) -> Iterator[Comparison]:
     for budget in policy.budgets:
         if not matches(change.path, budget.config, policy.path):
             continue
         for each in asked:
-            if names[each.gpu.sku.name] in budget.gpus and each.name in budget.workloads:
-                yield _comparison(change, budget, each)
+            if each.called in budget.gpus and each.name in budget.workloads:
+                yield _comparison(change, budget, each, cures)
 
 
-def _comparison(change: Change, budget: Budget, asked: Asked) -> Comparison:
+def _comparison(change: Change, budget: Budget, asked: Asked, cures: Cures) -> Comparison:
     before, after = asked.outcomes(change)
-    base = None if isinstance(before, TilewiseError) else before
-    return compare(change.path, asked.name, budget, asked.gpu, base, after)
+    if budget.metric == LEFT_ON_TABLE:
+        edits = cures.edits(change.head.text, asked.gpu, asked.workload)
+        return left_on_table(change.path, asked.name, budget, asked.gpu, after, edits)
+    base = f"the base cannot be read: {before.message}" if isinstance(before, TilewiseError) else before
+    return compare(change.path, asked.name, budget, asked.gpu, base or asked.no_base(change), after)
 
 
 def _verdict(comparisons: Sequence[Comparison], findings: Sequence[Finding]) -> Verdict:
     """The worst of what the policy minds; what an allowance covers does not count."""
     broken = any(_minded(each.severity, each) and each.code != "TW104" for each in findings)
+    uncovered = any(each.code in NOT_COVERED and not each.suppressed_by for each in findings)
     minded = [each.verdict for each in comparisons if _minded(each.budget.severity, each)]
-    return max([Verdict.PASS, *minded, *[Verdict.FAIL] * broken])
+    return max([Verdict.PASS, *minded, *[Verdict.FAIL] * broken, *[Verdict.NOT_JUDGED] * uncovered])
 
 
 def _minded(severity: Severity, each: Comparison | Finding) -> bool:

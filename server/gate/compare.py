@@ -1,18 +1,20 @@
 """One metric before and after, against one budget.
 
 A budget's limit holds where the best estimate keeps it. It is broken where the whole 90 % interval lies beyond it; between the
-two nothing is claimed. max_regression is judged on the ratio of head to base, whose interval is that of server.ratio; limit on
-the value itself, whose interval is the prediction's own. Bytes and counts are exact.
+two nothing is claimed. max_regression is judged on the ratio of head to base, whose interval is that of server.ratio, and not
+judged without a base; limit on the value itself, whose interval is the prediction's own; max_left_on_table on the gain of the
+best free win. Bytes and counts are exact.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 
 from tilewise.hwdb.errors import NotAvailable, OutOfRange, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server.advise.edits import Edit
 from tilewise.server.gate.metrics import METRICS, Metric
 from tilewise.server.gate.outcome import Outcome
 from tilewise.server.gate.policy import Budget
@@ -26,23 +28,40 @@ ROUNDING = 1e-9  # two ways of adding up the same numbers
 
 
 def compare(
-    path: str, workload: str, budget: Budget, gpu: Gpu, base: Outcome | None, head: Outcome | TilewiseError
+    path: str, workload: str, budget: Budget, gpu: Gpu, base: Outcome | str, head: Outcome | TilewiseError
 ) -> Comparison:
-    """The comparison, with its verdict; base None: there is nothing before."""
+    """The comparison, with its verdict; base: why there is none, in words."""
     found = Comparison(path=path, gpu=gpu.sku.name, workload=workload, budget=budget)
     if isinstance(head, TilewiseError):
         return replace(found, error=head)
     if budget.metric not in head.values:
         return replace(found, error=OutOfRange(head.refusal, reason="OUT_OF_RANGE"))
-    if base is not None and budget.metric not in base.values:
-        base = None
-    trust = head.trust if base is None else min(head.trust, base.trust)
+    if isinstance(base, Outcome) and budget.metric not in base.values:
+        base = f"the base has no {budget.metric}: {base.refusal}"
+    trust = min(head.trust, base.trust) if isinstance(base, Outcome) else head.trust
     found = replace(found, head=head.values[budget.metric], trust=trust)
-    if base is not None:
+    if isinstance(base, Outcome):
         found = _against(found, gpu, base, head)
     if METRICS[budget.metric].timed and trust < budget.min_trust:
         return replace(found, error=_too_little_trust(trust.name.lower(), budget))
-    return replace(found, verdict=max(_verdicts(found, head)))
+    if isinstance(base, str) and budget.max_regression is not None:
+        return replace(found, verdict=Verdict.NOT_JUDGED, not_judged=base)
+    return replace(found, verdict=_judged(found, head))
+
+
+def left_on_table(
+    path: str, workload: str, budget: Budget, gpu: Gpu, head: Outcome | TilewiseError, edits: Sequence[Edit]
+) -> Comparison:
+    """What the free win would save that breaks the limit most, or else saves most: a share of the step's time."""
+    timed = compare(path, workload, replace(budget, metric="time_s", limit=math.inf), gpu, "", head)
+    found = replace(timed, budget=budget)
+    if found.error is not None:
+        return found
+    metric, limit = METRICS[budget.metric], budget.limit or 0.0
+    gains = [(1 - edit.high, 1 - edit.time_ratio, 1 - edit.low) for edit in edits]
+    judged = [(_verdict(metric, gain, limit, 0.0), gain[1]) for gain in gains]
+    verdict, gain = max(judged, default=(Verdict.PASS, 0.0))
+    return replace(found, head=max(gain, 0.0), verdict=verdict)
 
 
 def _against(found: Comparison, gpu: Gpu, base: Outcome, head: Outcome) -> Comparison:
@@ -52,14 +71,14 @@ def _against(found: Comparison, gpu: Gpu, base: Outcome, head: Outcome) -> Compa
     return replace(found, base=before, layers=layers, ratio=_ratio(metric, before, after, gpu, base, head))
 
 
-def _verdicts(found: Comparison, head: Outcome) -> Iterator[Verdict]:
-    """Of every limit that can be judged."""
+def _judged(found: Comparison, head: Outcome) -> Verdict:
     budget, metric = found.budget, METRICS[found.budget.metric]
-    yield Verdict.PASS
-    if found.ratio is not None and budget.max_regression is not None:
-        yield _verdict(metric, found.ratio, 1.0, budget.max_regression)
     if budget.limit is not None:
-        yield _verdict(metric, _bounds(metric, head.values[budget.metric], head), budget.limit, 0.0)
+        return _verdict(metric, _bounds(metric, head.values[budget.metric], head), budget.limit, 0.0)
+    if found.ratio is not None:
+        return _verdict(metric, found.ratio, 1.0, budget.max_regression or 0.0)
+    assert found.head is not None and found.base is not None
+    return Verdict.FAIL if (found.head > found.base) == metric.less else Verdict.PASS  # from 0 or to 0: no share
 
 
 def _too_little_trust(trust: str, budget: Budget) -> NotAvailable:

@@ -10,7 +10,10 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.server.advise.subject import FIELDS
 from tilewise.server.gate.change import Change
 from tilewise.server.gate.cure import Cures
+from tilewise.server.gate.metrics import LEFT_ON_TABLE
 from tilewise.server.gate.outcome import Outcome
+from tilewise.server.gate.patterns import matches
+from tilewise.server.gate.places import Place
 from tilewise.server.gate.policy import Policy, Severity
 from tilewise.server.gate.results import Comparison, Finding, Verdict
 from tilewise.server.gate.rules import rules
@@ -18,12 +21,15 @@ from tilewise.server.gate.words import moved, told
 from tilewise.server.step.memory import room_bytes
 from tilewise.server.workload import Workload
 
+NOT_COVERED = ("TW203", "TW204")  # findings of what no limit judged
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """A GPU and a workload under which a change is judged; before: the workload as it was for the base."""
+    """A GPU, called so by the policy, and a workload under which a change is judged; before: the workload as it was for the base."""
 
     gpu: Gpu
+    called: str
     name: str
     workload: Workload
     before: Workload
@@ -34,6 +40,10 @@ class Asked:
         if change.base is not None:
             return change.base.outcome(self.gpu, self.before), after
         return change.predictions.get((self.gpu.sku.name, self.before)), after
+
+    def no_base(self, change: Change) -> str:
+        """Why nothing is known of what was before."""
+        return f"the base has no prediction of {self.name} on {self.gpu.sku.name}" if change.predictions else "no base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +56,13 @@ class Inspector:
     def inspect(self, change: Change, asked: Sequence[Asked], comparisons: Sequence[Comparison]) -> list[Finding]:
         """Everything about one changed configuration."""
         by_name = {(each.gpu.sku.name, each.name): each for each in asked}
+        limited = [by_name[key] for key in dict.fromkeys((each.gpu, each.workload) for each in comparisons)]
         found = [
             *self._budgets(change, comparisons, by_name),
             *self._base(change, asked),
             *self._shape(change, asked),
-            *self._steps(change, asked),
+            *self._fit(change, limited),
+            *self._waste(change, limited),
         ]
         return [finding for finding in found if finding.severity]
 
@@ -59,10 +71,15 @@ class Inspector:
     ) -> Iterator[Finding]:
         """One finding for every budget that is broken, cannot be told, or was not evaluated."""
         yield from self._not_evaluated(change, comparisons)
+        yield from self._not_judged(change, comparisons)
         for each in comparisons:
-            if each.verdict in (Verdict.PASS, Verdict.ERROR):
+            if each.verdict not in (Verdict.UNCERTAIN, Verdict.FAIL):
                 continue
-            size, fix = self._cure(change, asked[each.gpu, each.workload], tuple(change.changed_sizes))
+            where = asked[each.gpu, each.workload]
+            if each.budget.metric == LEFT_ON_TABLE:
+                size, fix = self.cures.of(change.head.text, where.gpu, where.workload, ())
+            else:
+                size, fix = self._cure(change, where, tuple(change.changed_sizes))
             severity = None if each.verdict == Verdict.UNCERTAIN else each.budget.severity
             yield self._finding(each.code, change, _told(each), size, fix, severity)
 
@@ -77,6 +94,15 @@ class Inspector:
         for (message, workload, gpu), severity in worst.items():
             asked = f"{workload} on {gpu}: " if gpu else ""
             yield self._finding("TW104", change, asked + message, severity=severity)
+
+    def _not_judged(self, change: Change, comparisons: Sequence[Comparison]) -> Iterator[Finding]:
+        """One finding for every reason."""
+        reasons: dict[str, list[str]] = {}
+        for each in comparisons:
+            if each.verdict == Verdict.NOT_JUDGED:
+                reasons.setdefault(each.not_judged, []).append(f"{each.budget.metric} of {each.workload} on {each.gpu}")
+        for why, what in reasons.items():
+            yield self._finding("TW107", change, f"not judged against max_regression, {why}: {', '.join(what)}")
 
     def _base(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
         befores = [each.outcomes(change)[0] for each in asked]
@@ -100,20 +126,24 @@ class Inspector:
             severity = Severity.INFO if old_or_free and rule.code not in self.policy.severities else None
             yield self._finding(rule.code, change, message, rule.field, fix, severity)
 
-    def _steps(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
-        """Steps that fitted and no longer do, and steps of which tiles waste more."""
+    def _fit(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
+        """Steps that do not fit into the GPU's memory: no limit of their time means anything."""
+        for each in asked:
+            before, after = each.outcomes(change)
+            if isinstance(after, Outcome) and not after.fits:
+                fitted = isinstance(before, Outcome) and before.fits
+                total = after.values["memory_bytes"] / 2**30
+                room = room_bytes(each.gpu.sku.memory_bytes, each.workload) / 2**30
+                how = f"{'no longer fits' if fitted else 'does not fit'}: {total:.1f} GiB at the peak, the GPU leaves {room:.1f}"
+                yield self._finding("TW020" if fitted else "TW022", change, f"{each.name} on {each.gpu.sku.name} {how}")
+
+    def _waste(self, change: Change, asked: Sequence[Asked]) -> Iterator[Finding]:
+        """Steps of which tiles waste more than before."""
         for each in asked:
             before, after = each.outcomes(change)
             if not isinstance(before, Outcome) or not isinstance(after, Outcome):
                 continue
             where = f"{each.name} on {each.gpu.sku.name}"
-            if before.fits and not after.fits:
-                total, room = (
-                    after.values["memory_bytes"] / 2**30,
-                    room_bytes(each.gpu.sku.memory_bytes, each.workload) / 2**30,
-                )
-                message = f"{where} no longer fits: {total:.1f} GiB at the peak, the GPU leaves {room:.1f}"
-                yield self._finding("TW020", change, message)
             wasted, was = (side.values.get("tile_waste", 0.0) for side in (after, before))
             grown = wasted - (was if before.timed else wasted)
             if grown > rules()["TW021"].growth:
@@ -137,6 +167,22 @@ class Inspector:
         key, place = change.place(field, rules()[code].follows)
         severity = rated(code, self.policy) if severity is None else severity
         return Finding(code=code, severity=severity, path=change.path, message=message, place=place, field=key, fix=fix)
+
+
+def uncovered(policy: Policy, paths: Sequence[str], *, whole: bool) -> list[Finding]:
+    """Configurations that no budget limits; where these are all there are (whole), budgets that limit none of them."""
+    found = []
+    lines = {budget.line: budget.config for budget in policy.budgets}
+    for path in paths:
+        if not any(matches(path, pattern, policy.path) for pattern in lines.values()):
+            message = f"no budget of {policy.path} has a pattern for it: it is not judged"
+            found.append(Finding(code="TW204", severity=rated("TW204", policy), path=path, message=message))
+    for line, pattern in lines.items() if whole else ():
+        if not any(matches(path, pattern, policy.path) for path in paths):
+            message = f"no configuration matches {pattern}: the budget judges nothing"
+            place, severity = Place(line, 1), rated("TW203", policy)
+            found.append(Finding(code="TW203", severity=severity, path=policy.path, place=place, message=message))
+    return [finding for finding in found if finding.severity]
 
 
 def _told(each: Comparison) -> str:

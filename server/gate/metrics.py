@@ -14,6 +14,7 @@ class Metric:
     timed: bool = False
 
 
+LEFT_ON_TABLE = "left_on_table"  # what the best free win would save: limited by max_left_on_table, never against a base
 METRICS: dict[str, Metric] = {
     "time_s": Metric("s", timed=True),
     "tokens_per_s": Metric("tokens/s", less=False, timed=True),
@@ -21,4 +22,5 @@ METRICS: dict[str, Metric] = {
     "memory_bytes": Metric("bytes"),
     "parameter_count": Metric("count"),
     "tile_waste": Metric("share"),
+    LEFT_ON_TABLE: Metric("share"),
 }

@@ -9,6 +9,7 @@ from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
+from tilewise.server.architecture.stated import check_stated
 from tilewise.server.step.predict import predict
 from tilewise.server.step.ratio import Timed
 from tilewise.server.step.report import Report
@@ -43,6 +44,7 @@ class Side:
     def architecture(self) -> Architecture:
         """Raises InvalidInput and TooLarge."""
         if not self._read:
+            check_stated(self.text)
             self._read.append(read_with(self.text, {}, self.path))
         return self._read[0]
 

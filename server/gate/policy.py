@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import date
 from difflib import get_close_matches
 from enum import IntEnum
@@ -15,7 +15,7 @@ from typing import Any
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
 from tilewise.hwdb.times import Trust
 from tilewise.server import stacks
-from tilewise.server.gate.metrics import METRICS
+from tilewise.server.gate.metrics import LEFT_ON_TABLE, METRICS
 from tilewise.server.gate.rules import rules
 from tilewise.server.gate.units import quantity
 from tilewise.server.workload import Workload
@@ -38,6 +38,8 @@ SEVERITIES = tuple(severity.name.lower() for severity in Severity)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """One limit of one metric: max_regression, a share against the base, or limit, in SI units; the other is None.
+
+    max_left_on_table is the limit of a metric of its own.
 
     text: the limit in the policy's words, as "max_regression 2 %"
     """
@@ -78,6 +80,11 @@ class Policy:
     severities: Mapping[str, str]
     since: str
 
+    @property
+    def limits(self) -> tuple[Budget, ...]:
+        """The budgets, wherever in the file they stand."""
+        return tuple(replace(budget, line=0) for budget in self.budgets)
+
 
 def read(text: str, path: str = "tilewise.toml") -> Policy:
     """The policy in a text. Raises InvalidInput (BAD_POLICY) and TooLarge; the message names line, key and what is allowed."""
@@ -86,7 +93,8 @@ def read(text: str, path: str = "tilewise.toml") -> Policy:
 
 CHECK = ("gpus", "hwdb", "workload", "budget", "allow", "rules")
 WORKLOAD = ("name", *(field.name for field in fields(Workload)))
-BUDGET = ("config", "metric", "gpus", "workloads", "max_regression", "limit", "min_trust", "severity", "message")
+LIMITS = ("max_regression", "limit", "max_left_on_table")
+BUDGET = ("config", "metric", "gpus", "workloads", *LIMITS, "min_trust", "severity", "message")
 ALLOW = ("code", "config", "reason", "until")
 
 
@@ -98,7 +106,7 @@ class _Reader:
         check = self._table()
         self._known(check, CHECK, "check")
         gpus = self._names(check.get("gpus"), "check.gpus", 'gpus = ["h100-sxm5-80gb"]')
-        workloads = dict(map(self._workload, self._tables(check, "workload"), self._lines("workload")))
+        workloads = self._workloads(check)
         if not workloads:
             raise self._bad("no [[check.workload]]: name, phase and sizes of what runs are needed", "check.workload")
         budgets = [
@@ -160,6 +168,15 @@ class _Reader:
             raise self._bad(f"{key} must be a list of names, as {example}", key.rpartition(".")[2])
         return tuple(dict.fromkeys(listed))
 
+    def _workloads(self, check: Mapping[str, Any]) -> dict[str, Workload]:
+        found: dict[str, Workload] = {}
+        for table, line in zip(self._tables(check, "workload"), self._lines("workload"), strict=False):
+            name, workload = self._workload(table, line)
+            if name in found:
+                raise self._bad(f"a second workload is called {name}: the first would never be judged", line=line)
+            found[name] = workload
+        return found
+
     def _workload(self, table: dict[str, Any], line: int) -> tuple[str, Workload]:
         for key in stacks.RETIRED:
             if key in table:
@@ -178,21 +195,23 @@ class _Reader:
     ) -> Iterator[Budget]:
         """One for each limit that a table states."""
         self._known(table, BUDGET, "[check.budget]")
-        config, metric = self._word(table, "config", line), self._word(table, "metric", line, METRICS, "time_s")
+        metrics = [name for name in METRICS if name != LEFT_ON_TABLE]
+        config, metric = self._word(table, "config", line), self._word(table, "metric", line, metrics, "time_s")
         trusts = [trust.name.lower() for trust in Trust]
         facts: dict[str, Any] = {
             "gpus": self._some(table, "gpus", gpus, line),
             "workloads": self._some(table, "workloads", workloads, line),
-            "min_trust": Trust(trusts.index(self._word(table, "min_trust", line, trusts, trusts[0]))),
+            "min_trust": Trust(trusts.index(self._word(table, "min_trust", line, trusts, "published"))),
             "severity": Severity[self._word(table, "severity", line, SEVERITIES[1:], "error").upper()],
             "message": self._word(table, "message", line, default=""),
         }
-        limits = {"max_regression": "share", "limit": METRICS[metric].unit}
-        if not limits.keys() & table.keys():
-            raise self._bad("a budget needs max_regression or limit", line=line)
-        for key in (key for key in limits if key in table):
-            facts |= dict.fromkeys(limits) | {key: self._quantity(table[key], key, limits[key], line)}
-            yield Budget(config=config, metric=metric, line=line, text=f"{key} {table[key]}", **facts)
+        if not table.keys() & set(LIMITS):
+            raise self._bad(f"a budget needs {', '.join(LIMITS[:-1])} or {LIMITS[-1]}", line=line)
+        for key in (key for key in LIMITS if key in table):
+            limited = LEFT_ON_TABLE if key == "max_left_on_table" else metric
+            value = self._quantity(table[key], key, "share" if key == "max_regression" else METRICS[limited].unit, line)
+            facts["max_regression"], facts["limit"] = (value, None) if key == "max_regression" else (None, value)
+            yield Budget(config=config, metric=limited, line=line, text=f"{key} {table[key]}", **facts)
 
     def _some(self, table: dict[str, Any], key: str, all_of: tuple[str, ...], line: int) -> tuple[str, ...]:
         """The names a budget takes of those that the policy has; all of them where it names none."""

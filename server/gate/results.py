@@ -9,6 +9,7 @@ from enum import IntEnum
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.gate.change import Change
+from tilewise.server.gate.metrics import LEFT_ON_TABLE
 from tilewise.server.gate.places import Place
 from tilewise.server.gate.policy import Budget, Severity
 from tilewise.server.step.intervals import Bounds
@@ -18,9 +19,10 @@ class Verdict(IntEnum):
     """Whether a limit holds, the worst last."""
 
     PASS = 1
-    UNCERTAIN = 2  # the difference lies inside the error band
-    FAIL = 3
-    ERROR = 4  # it could not be evaluated
+    NOT_JUDGED = 2  # there is nothing to judge by
+    UNCERTAIN = 3  # the difference lies inside the error band
+    FAIL = 4
+    ERROR = 5  # it could not be evaluated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,7 @@ class Question:
     """changes: `count` of them by path, each made when it is judged; calibration: answers in place of the active one
 
     policy_before: text of the policy before the change, None where it is the same; day: as 2026-11-28
+    whole: whether these are all configurations that the policy's patterns match
     """
 
     policy: str
@@ -37,6 +40,7 @@ class Question:
     count: int
     day: str
     calibration: str
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +57,7 @@ class LayerChange:
 class Comparison:
     """One metric of a configuration against one budget. base: None where there is nothing before; ratio: of head to base
 
-    error: why there is no verdict, head and trust None where there is no value either; layers: the largest change first
+    error: why there is no value; not_judged: why there is no verdict where there is one; layers: the largest change first
     """
 
     path: str
@@ -67,14 +71,20 @@ class Comparison:
     trust: Trust | None = None
     layers: Sequence[LayerChange] = ()
     error: TilewiseError | None = None
+    not_judged: str = ""
     suppressed_by: str = ""
 
     @property
     def code(self) -> str:
         """The rule under which it is found or allowed where its limit does not hold for sure."""
-        if self.verdict == Verdict.UNCERTAIN:
-            return "TW103"
-        return "TW102" if self.budget.max_regression is None else "TW101"
+        if self.verdict in _CODES:
+            return _CODES[self.verdict]
+        if self.budget.max_regression is not None:
+            return "TW101"
+        return "TW106" if self.budget.metric == LEFT_ON_TABLE else "TW102"
+
+
+_CODES = {Verdict.UNCERTAIN: "TW103", Verdict.ERROR: "TW104", Verdict.NOT_JUDGED: "TW107"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -113,6 +113,9 @@ def recommendation(found: Recommendation, asked: Sequence[Asked], workloads: int
         memory_bytes_change=found.memory_change,
         cause=found.cause,
         message=found.message,
+        total_ratio=found.score,
+        total_ratio_low=found.low,
+        total_ratio_high=found.high,
     )
 
 
@@ -126,4 +129,5 @@ def effect(found: Effect, gpu: str, workload: int) -> advice.Effect:
         time_ratio_high=found.high,
         prediction=reports.prediction(after.time, after.trust, after.wall, after.distance, found.after.calibration),
         energy_ratio=found.energy_ratio,
+        step_time_ratio=found.step_ratio,
     )

@@ -37,7 +37,7 @@ def question(request: check_pb2.CheckRequest) -> Question:
         policy=request.policy_toml, policy_path=request.policy_path or "tilewise.toml",
         policy_before=request.base_policy_toml if request.HasField("base_policy_toml") else None,
         changes=map(change, sorted(request.items, key=lambda item: item.path)), count=len(request.items),
-        day=request.date, calibration=request.calibration,
+        day=request.date, calibration=request.calibration, whole=request.all_items,
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def saved(message: check_pb2.SavedPrediction) -> Outcome:
     interval = Interval(time.time_s, time.time_low_s, time.time_high_s)
     workload = workload_of(message.workload)
     timed = Timed(calibration=time.calibration, workload=workload, time=interval, table=table, times=times)
-    return Outcome(values=values, timed=timed, trust=_TRUST[time.trust], layers=layers)
+    return Outcome(values=values, timed=timed, trust=_TRUST[time.trust], layers=layers, fits=not message.does_not_fit)
 
 
 def _check(message: check_pb2.SavedPrediction) -> None:
@@ -100,7 +100,7 @@ def comparison(found: Comparison) -> check_pb2.Comparison:
         ratio=ratio, ratio_low=low, ratio_high=high, limit=budget.text, verdict=VERDICTS[found.verdict],
         severity=SEVERITIES[budget.severity], trust=None if found.trust is None else TRUSTS[found.trust],
         layers=map(layer_change, found.layers), message=budget.message, policy_line=budget.line,
-        error=None if found.error is None else to_status(found.error), suppressed_by=found.suppressed_by,
+        error=None if found.error is None else to_status(found.error), suppressed_by=found.suppressed_by, not_judged=found.not_judged,
     )  # fmt: skip
 
 

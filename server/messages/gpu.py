@@ -27,7 +27,7 @@ def gpu_message(gpu: Gpu) -> gpu_pb2.Gpu:
         vendor=sku.vendor,
         generation=sku.generation,
         multiprocessor_count=sku.sm_count,
-        memory_bytes=sku.hbm_bytes,
+        memory_bytes=sku.memory_bytes,
         memory_bandwidth_bytes_per_s=sku.hbm_bytes_per_s,
         power_w=sku.tdp_w,
         calibration=gpu.calibration.id if gpu.calibration else "",

@@ -9,6 +9,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.gpu import Gpu
 from tilewise.server import stacks
 from tilewise.server.advise.subject import Subject
+from tilewise.server.architecture.stated import check_stated
 from tilewise.server.messages.words import filled, plain
 from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
@@ -18,11 +19,14 @@ LARGEST_GPUS = 32
 
 
 def text_of(model: model_pb2.Model) -> str:
-    """The text of a model's shape. Raises InvalidInput where there is none."""
+    """The text of a model's shape. Raises InvalidInput where there is none, or where it leaves its shape to defaults."""
     if model.WhichOneof("source") is None:
         message = "the model has no text: config_json or shape_toml is needed"
         raise InvalidInput(message, reason="FIELD_REQUIRED", field="model")
-    return model.config_json or model.shape_toml
+    text = model.config_json or model.shape_toml
+    if not model.allow_defaults:
+        check_stated(text, model.overrides)
+    return text
 
 
 def workload_of(message: workload_pb2.Workload) -> Workload:

@@ -107,6 +107,7 @@ def step(found: report.Step, calibration: str) -> Fields:
         "wave_s": found.wave_s,
         "alignment_s": found.alignment_s,
         "refusal": found.refusal,
+        "weakest_link": found.weakest_link,
         "losses": losses(found.losses, sum(found.losses)) if found.time else (),
         "energy_j": found.energy.energy_j if found.energy else None,
         "energy_low_j": found.energy.low_j if found.energy else None,

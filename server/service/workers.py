@@ -49,6 +49,7 @@ def supervise(settings: Settings) -> Iterator[str]:
             yield address
             while not stop.wait(LOOK_S):
                 team.mend()
+            log.info("stopping", extra={"line": {"grace_s": settings.grace_s}})
         finally:
             team.stop(settings.grace_s)
             if web is not None:

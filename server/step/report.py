@@ -51,6 +51,7 @@ class Step:
     wall, walls:     the largest wall, and seconds by wall (index: Wall), adding up to the step's time
     losses:          seconds by cause (index: losses.CAUSES), adding up to the step's time
     regime:          "compute", "bandwidth", "overhead" or "communication"
+    weakest_link:    what holds `trust` down, and its share of the busy time; "" where nothing does
     energy, flops_per_j: of one GPU in one step, and model FLOPs a joule; None without a power model
     """
 
@@ -80,16 +81,16 @@ class Step:
     alignment_s: float
     state: State
     trust: Trust
+    weakest_link: str
     distance: float
     refusal: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
-    """Every operator of one kind of layer, in one step; share is of the busy time.
+    """Every operator of one kind of layer, in one step, or the time in which none runs (step.idle); share is of the step.
 
-    walls, losses: seconds by wall and by cause (losses.CAUSES), each adding up to the layer's part of the step's time,
-                   in which it has the GPU's idle time by its launches
+    walls, losses: seconds by wall and by cause (losses.CAUSES), each adding up to the layer's time
     """
 
     name: str

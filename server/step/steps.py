@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -25,6 +25,7 @@ from tilewise.server.step.report import Energy, Interval, Step
 from tilewise.server.step.time import Sums
 from tilewise.server.workload import Workload
 
+PROGRAM = "the program"  # the weakest link where what it launches is less known than how long that takes
 NEGLIGIBLE = 0.02  # of the busy time: a stand-in for a cache's copy of 3 us does not make a measured step a guess
 SUMMED = ("gap_s", "issue_s", "launches")  # columns of Sums
 COUNTED = ("executed_flops", "memory_bytes", "padding_s", "wave_s", "alignment_s", "distance")
@@ -39,6 +40,15 @@ REGIMES = {
 }
 _REGIMES, _BY_REGIME = np.array(list(REGIMES)), [wall for walls in REGIMES.values() for wall in walls]
 _STARTS = np.cumsum([0, *map(len, REGIMES.values())])[:-1]
+
+
+def lowest_trust(times: Times, sums: Callable[[Floats], Floats], whole: Floats) -> Ints:
+    """The lowest trust that matters of each sum of rows: what stands on less must make up NEGLIGIBLE of the whole to count."""
+    found = np.full(whole.shape, int(max(Trust)))
+    for level in sorted(Trust, reverse=True)[1:]:
+        below = sums(np.where(times.trust <= level, times.time_s, 0.0))
+        found = np.where((below > 0) & (below >= NEGLIGIBLE * whole), int(level), found)
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +77,7 @@ class Steps:
 
     def _columns(self, count: int) -> dict[str, list[Any]]:
         """The fields of Step."""
-        found = {name: self.column(name, count) for name in (*COUNTED, *PER_TIME, "regime", "refusal")}
+        found = {name: self.column(name, count) for name in (*COUNTED, *PER_TIME, "regime", "refusal", "weakest_link")}
         found |= {name: column(getattr(self.sums, name), count) for name in SUMMED}
         found |= {name: list(map(tuple, self.column(name, count))) for name in ("walls", "losses")}
         found |= {"time": self.intervals(count), "busy": self.busy(count), "energy": self._energies(count)}
@@ -201,25 +211,41 @@ class Steps:
         return by_shape(self.table, self.times.alignment_s)
 
     def largest_parts(self, count: int) -> list[tuple[str, float]]:
-        """Of each of `count` candidates the kind of layer that takes most of the busy time, and its share."""
+        """Of each of `count` candidates the kind of layer that takes most of the step, and its share."""
         names, part = parts_of(self.table)
         code, shapes = part * self.table.shapes + self.table.shape, self.table.shapes
         busy = np.bincount(code, self.table.count * self.times.time_s, len(names) * shapes).reshape(-1, shapes)
-        share = column(busy.max(axis=0) / self.sums.busy_s, count)
+        share = column(busy.max(axis=0) / self.time_s, count)
         return [(names[at], most) for at, most in zip(column(busy.argmax(axis=0), count), share, strict=True)]
 
     @cached_property
     def trust(self) -> Ints:
-        """The lowest trust of the operators that matter, and of the program: what stands on less must make up NEGLIGIBLE of the time to count.
+        """The lowest trust of the operators that matter, and of the program."""
+        return np.asarray(np.minimum(self.kernel_trust, int(self.program_trust)))
 
-        A program that was never compared, or differs, is not measured, however well its kernels are.
-        """
-        found = np.full(self.table.shapes, int(max(Trust)))
-        for level in sorted(Trust, reverse=True)[1:]:
-            below = by_shape(self.table, np.where(self.times.trust <= level, self.times.time_s, 0.0))
-            found = np.where(below >= NEGLIGIBLE * self.sums.busy_s, int(level), found)
-        most = min(self.workload.program.trust, Trust.PUBLISHED if self.program.why else Trust.MEASURED)
-        return np.asarray(np.minimum(found, int(most)))
+    @property
+    def program_trust(self) -> Trust:
+        """A program that was never compared, or differs, is not measured, however well its kernels are."""
+        return min(self.workload.program.trust, Trust.PUBLISHED if self.program.why else Trust.MEASURED)
+
+    @cached_property
+    def kernel_trust(self) -> Ints:
+        return lowest_trust(self.times, lambda time: by_shape(self.table, time), self.sums.busy_s)
+
+    @cached_property
+    def weakest_link(self) -> Words:
+        """What holds the trust down: the program, or the largest operator on that level with the share of the time on it; "" for nothing."""
+        shapes, trust = self.table.shapes, self.kernel_trust
+        time = self.table.count * self.times.known_s
+        weak = np.where(self.times.trust <= trust[self.table.shape], time, 0.0).reshape(-1, shapes)
+        names = [label.name for label in self.table.labels]
+        codes = self.table.label.reshape(-1, shapes)[weak.argmax(axis=0), np.arange(shapes)].tolist()
+        shares = (weak.sum(axis=0) / self.sums.busy_s).tolist()
+        found = [f"{names[code]}, {100 * share:.0f} % of the time" for code, share in zip(codes, shares, strict=True)]
+        known = [text if level < max(Trust) else "" for text, level in zip(found, trust.tolist(), strict=True)]
+        return np.array(
+            [PROGRAM if self.program_trust < level else text for text, level in zip(known, trust.tolist(), strict=True)]
+        )
 
     @property
     def distance(self) -> Floats:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import limits
 from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture.model import Architecture
+from tilewise.server.step.idle import idle_layers
 from tilewise.server.step.intervals import bounds
 from tilewise.server.step.losses import summed
 from tilewise.server.step.report import Interval, Layer, Operator, Step
-from tilewise.server.step.steps import Steps, parts_of
+from tilewise.server.step.steps import Steps, lowest_trust, parts_of
 from tilewise.server.workload import Workload
 
 
@@ -35,8 +39,7 @@ class Groups:
         walls = np.bincount(code, table.count * times.known_s, size * len(Wall)).reshape(size, len(Wall))
         self.walls: Floats = walls.astype(float, copy=False)
         self.wall = walls.argmax(axis=1)
-        self.trust = np.full(size, int(max(Trust)))
-        np.minimum.at(self.trust, group, times.trust)
+        self.trust = lowest_trust(times, self.sum, self.time)
         self.distance = np.full(size, np.nan)
         np.fmax.at(self.distance, group, times.distance)
 
@@ -46,28 +49,31 @@ class Groups:
 
 
 def layers(steps: Steps) -> tuple[Layer, ...]:
-    """One row a kind of layer of one shape, in the order the step meets them; idle time of the GPU is shared out by launches."""
+    """One row a kind of layer of one shape, in the order the step meets them, then the time in which no kernel runs."""
     names, group = parts_of(steps.table)
     sums = Groups(steps, group, len(names))
-    busy, peak, bandwidth = np.nansum(sums.time), steps.peak, steps.gpu.sku.hbm_bytes_per_s
+    whole = (
+        float(steps.time_s[0]) if steps.time_s[0] > 0 else float(np.nansum(sums.time))
+    )  # where a row was refused: of the others
+    peak, bandwidth = steps.peak, steps.gpu.sku.hbm_bytes_per_s
     from_memory = sums.sum(limits.from_memory(steps.table, steps.times, steps.gpu.sku))
-    idle = float(steps.idle_s[0]) * sums.launches / max(float(sums.launches.sum()), 1.0)
-    lost = summed(steps.lost, idle, group, len(names))
-    sums.walls[:, Wall.LAUNCH] += idle
+    lost = summed(steps.lost, np.zeros(len(names)), group, len(names))
+    launching = steps.gpu.launch(steps.workload.mode).trust
     rows = zip(
         names, sums.time.tolist(), sums.low.tolist(), sums.high.tolist(), sums.wall.tolist(), sums.walls.tolist(),
         lost.T.tolist(), sums.flops.tolist(), sums.moved.tolist(), from_memory.tolist(), sums.launches.tolist(),
         sums.trust.tolist(), sums.distance.tolist(), strict=True,
     )  # fmt: skip
-    return tuple(
+    kinds = (
         Layer(
-            name=name, time=Interval(time, low, high), share=time / busy, wall=_WALLS[wall], walls=tuple(walls),
+            name=name, time=Interval(time, low, high), share=time / whole, wall=_WALLS[wall], walls=tuple(walls),
             losses=tuple(causes), mfu=flops / (time * peak.flops_per_s) if flops and time else None,
             mbu=streamed / (time * bandwidth) if time else 0.0, flops=flops, memory_bytes=moved, launches=launches,
             trust=_TRUSTS[trust], distance=distance,
         )
         for name, time, low, high, wall, walls, causes, flops, moved, streamed, launches, trust, distance in rows
     )  # fmt: skip
+    return (*kinds, *idle_layers(steps.sums, launching))
 
 
 def operators(steps: Steps) -> tuple[Operator, ...]:
@@ -98,12 +104,27 @@ def operators(steps: Steps) -> tuple[Operator, ...]:
                 mfu=flops / (time * peak.flops_per_s) if peak and flops and time else None, peak=peak, flops=flops,
                 executed_flops=executions["executed"][code], memory_bytes=executions["moved"][code],
                 **{name: values[code] for name, values in lost.items()},
-                kernel=times.kernel_names[kernel[code]] if kernel[code] >= 0 else "", tiles=tiles[code],
+                kernel=own(times.kernel_names[kernel[code]], steps.gpu.sku) if kernel[code] >= 0 else "", tiles=tiles[code],
                 waves=waves[code], trust=_TRUSTS[trust[code]], distance=distance[code],
                 refusal=times.refusals[refusal[code]] if refusal[code] >= 0 else "",
             )
         )  # fmt: skip
     return tuple(found)
+
+
+def own(kernel: str, sku: Sku) -> str:
+    """A kernel's name; "" for one of a generation that this GPU cannot run: its time was carried over, the kernel is another.
+
+    Binaries of sm_80 and before run on what came later; sm_90 and later are built for their generation (CUDA programming guide,
+    architecture-specific features).
+    """
+    named = re.search(r"sm(\d+)\d", kernel)
+    if named is None:
+        return kernel
+    capability = sku.figures.get("compute_capability")
+    own_generation = int(str(capability.value).partition(".")[0]) if capability else 0
+    runs = int(named[1]) == own_generation or int(named[1]) < min(own_generation, 9)
+    return kernel if runs else ""
 
 
 def _without_reserve(workload: Workload) -> str:
@@ -120,7 +141,7 @@ _SHOWN = {"kind", "precision", "count"}.union(*(record.shown for record in KINDS
 def headline(
     arch: Architecture, workload: Workload, gpu: Gpu, step: Step, largest: tuple[str, float], free: float
 ) -> str:
-    """The one sentence that matters; largest: a kind of layer and its share of the busy time; free: bytes left, negative where it does not fit."""
+    """The one sentence that matters; largest: a kind of layer and its share of the step; free: bytes left, negative where it does not fit."""
     name = arch.name or arch.family
     fits = "" if free >= 0 else f" It does not fit: {-free / 1e9:.1f} GB more than {_without_reserve(workload)}."
     if step.time is None:

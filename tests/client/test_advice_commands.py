@@ -26,9 +26,8 @@ def test_advice_is_told_with_verdict_cause_and_price(capsys: pytest.CaptureFixtu
     code, out, _ = run(capsys, "recommend", GPT2, *TRAIN)
     assert code == 0
     assert re.search(r"vocab_size 50257 -> 50304 +-\d+\.\d % .* faster\n +ALIGNMENT: lm_head", out)
-    assert (
-        "cannot tell" in out and "not predicted" in out and out.rstrip().split("\n")[-1].startswith("Change vocab_size")
-    )
+    assert "not predicted" in out and out.rstrip().split("\n")[-1].startswith("Change vocab_size")
+    assert "cannot tell" in run(capsys, "recommend", GPT2, *DECODE)[1]
 
 
 def test_json_holds_everything_of_the_contract(capsys: pytest.CaptureFixture[str]) -> None:
@@ -117,3 +116,44 @@ def test_every_point_is_a_mark_that_the_page_tells(
 def test_a_picture_of_an_unknown_ending_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "sweep", GPT2, *DECODE, "--vary", "batch=1,2", "--plot", str(tmp_path / "sweep.bmp"))
     assert code == 2 and ".png" in err
+
+
+LLAMA = str(ROOT / "examples" / "llama-3-8b.json")
+SPLIT = ("--gpu", "h100-sxm5-80gb", "--phase", "prefill", "--seq", "2048", "--tp", "4", "--mode", "graph")
+
+
+def test_cost_and_time_are_told_apart_where_the_number_of_gpus_changes(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out, _ = run(capsys, "recommend", LLAMA, *SPLIT, "--kind", "execution")
+    assert "GPU-s a token" in out and re.search(r"tensor_parallel 4 -> 2 .* ms -> .* ms +cheaper\n", out)
+    assert re.search(r"fewer GPU-seconds a token \(.*\), but a step takes \d+% longer\.$", out.rstrip())
+    _, out, _ = run(capsys, "recommend", LLAMA, *SPLIT, "--kind", "execution", "--format", "json")
+    (found,) = (each for each in json.loads(out)["recommendations"] if each["changes"][0]["field"] == "tensor_parallel")
+    (effect,) = found["effects"]
+    assert effect["time_ratio"] < 1 < effect["step_time_ratio"] == pytest.approx(2 * effect["time_ratio"])
+
+
+@pytest.mark.parametrize("gigabytes", ["8.5", "17", ""])
+def test_nothing_is_advised_that_fills_more_than_it_may(gigabytes: str, capsys: pytest.CaptureFixture[str]) -> None:
+    step = ("--gpu", "h100-sxm5-80gb", "--phase", "decode", "--batch", "512", "--context", "1024", "--mode", "graph")
+    limit = ("--max-memory", gigabytes) if gigabytes else ()
+    _, out, _ = run(capsys, "recommend", LLAMA, *step, *limit, "--format", "json")
+    answer = json.loads(out)
+    memory = answer["baseline"][0]["memory"]
+    room = float(gigabytes) * 1e9 if gigabytes else memory["capacity_bytes"] - memory["reserve_bytes"]
+    for found in answer["recommendations"]:
+        after = memory["total_bytes"] + found["memory_bytes_change"]
+        assert after <= max(room, memory["total_bytes"]), found["changes"]
+
+
+def test_a_gain_that_is_no_advice_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    for model, step in ((GPT2, TRAIN), (LLAMA, SPLIT), (GPT2, DECODE)):
+        _, out, _ = run(capsys, "recommend", model, *step, "--format", "json")
+        for found in json.loads(out)["recommendations"]:
+            assert found["kind"] == "precision" or found["total_ratio"] < 0.99
+
+
+def test_a_mix_shows_its_total(capsys: pytest.CaptureFixture[str]) -> None:
+    mix = ("recommend", GPT2, *TRAIN, "--also", "phase=prefill,sequence=1024", "--kind", "free_win")
+    _, out, _ = run(capsys, *mix)
+    total = re.search(r"\n +in all +-(\d+\.\d) %", out)
+    assert total is not None and out.rstrip().split(": ")[-1].startswith(f"{total[1]}% less time a token")

@@ -51,7 +51,9 @@ def server() -> Iterator[str]:
     command = [*RUN, "serve", "--address", "127.0.0.1:0"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
-        yield process.stderr.readline().removeprefix("serving on ").strip()
+        while not (line := process.stderr.readline()).startswith("serving on "):
+            assert line, "the server ended"
+        yield line.removeprefix("serving on ").strip()
         process.terminate()
         assert process.wait(20) == 0
 

@@ -198,7 +198,7 @@ def refused(outcome: tuple[int, str, str], said: str) -> None:
 def test_a_server_that_is_not_there_is_exit_code_3(capfd: pytest.CaptureFixture[str]) -> None:
     code, _, err = tilewise(capfd, "gpus", "list", "--server", "127.0.0.1:1")
     assert code == 3
-    assert err.startswith("error: server 127.0.0.1:1 answered UNAVAILABLE")
+    assert err.startswith("error: no server answers at 127.0.0.1:1: ")
 
 
 def test_debug_shows_the_traceback() -> None:
@@ -219,3 +219,20 @@ def test_an_interrupt_is_exit_code_130() -> None:
             process.wait(1)  # it waits for the config now
         process.send_signal(signal.SIGINT)
         assert process.wait(10) == 130
+
+
+def test_what_does_not_fit_says_so_first_and_fails_where_it_must_fit(capfd: pytest.CaptureFixture[str]) -> None:
+    step = ("predict", EXAMPLE, "--gpu", "h100-sxm5-80gb", "--phase", "train", "--seq", "4096", "--batch", "8")
+    code, out, _ = tilewise(capfd, *step)
+    assert code == 0 and out.startswith("DOES NOT FIT: 289.04 GiB at the peak, h100-sxm5-80gb leaves 74.87 GiB\n")
+    assert tilewise(capfd, *step, "--must-fit")[0] == 1
+    assert tilewise(capfd, *step, "--must-fit", "--recompute", "full", "--batch", "1")[0] == 0
+
+
+def test_no_shape_is_guessed_in_silence(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.json"
+    config.write_text('{"model_type": "llama"}')
+    code, out, err = tilewise(capfd, "predict", config, *PREFILL)
+    assert (code, out) == (2, "") and "does not state hidden_size 4096, num_hidden_layers 32" in err
+    code, out, _ = tilewise(capfd, "predict", config, *PREFILL, "--allow-defaults")
+    assert code == 0 and "note: not stated, so the class's default: hidden_size 4096, " in out

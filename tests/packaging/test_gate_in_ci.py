@@ -130,3 +130,28 @@ def test_the_workflow_of_the_example_uses_what_the_action_gives() -> None:
     outputs = yaml.safe_load((ROOT / "action.yml").read_text())["outputs"]
     assert set(re.findall(r"steps\.tilewise\.outputs\.([\w-]+)", workflow)) <= set(outputs)
     yaml.safe_load(workflow)
+
+
+def test_every_action_is_pinned_by_the_hash_of_a_commit() -> None:
+    workflow = (ROOT / "examples" / "gate" / "github-workflow.yml").read_text()
+    used = re.findall(r"uses: ([\w./-]+)@([\w.]+)", workflow)
+    assert len(used) == 3 and all(len(ref) == 40 or (name, ref) == ("OWNER/tilewise", "COMMIT") for name, ref in used)
+
+
+@pytest.mark.parametrize("base", ["--upload-pack=touch injected", "-c", "main; touch injected", "", "+main:main"])
+def test_a_base_that_is_no_commit_ends_the_action_and_runs_nothing(clone: Path, base: str) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    inputs = {f"inputs.{name}": str(given["default"]) for name, given in action["inputs"].items()}
+    done = step(clone, action["runs"]["steps"][1], inputs | {"inputs.base": base, "github.action_path": str(ROOT)})
+    assert done.returncode == 2 and "is no commit" in done.stdout
+    assert not list(clone.rglob("injected"))
+
+
+@pytest.mark.parametrize("name", ["policy", "server"])
+def test_an_input_that_looks_like_an_option_is_a_value(clone: Path, name: str) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    inputs = {f"inputs.{each}": str(given["default"]) for each, given in action["inputs"].items()}
+    values = inputs | {"inputs.base": base_of(clone), f"inputs.{name}": "--exit-zero", "github.action_path": str(ROOT)}
+    git(clone, "fetch", "-q", "--depth=1", "origin", base_of(clone))
+    paint(clone, "red")
+    assert step(clone, action["runs"]["steps"][2], values).returncode in (2, 3)

@@ -31,6 +31,6 @@ def llama() -> Callable[..., Architecture]:
 
 
 @pytest.fixture
-def config(shared: Path) -> Callable[[str], Architecture]:
-    """A real config of the shared folder by its path, such as "qwen3/Qwen3-8B"."""
-    return lambda name: read((shared / "configs" / f"{name}.json").read_text(encoding="utf-8"))
+def config(configs: Path) -> Callable[[str], Architecture]:
+    """A published config by its path, such as "qwen3/Qwen3-8B"."""
+    return lambda name: read((configs / f"{name}.json").read_text(encoding="utf-8"))

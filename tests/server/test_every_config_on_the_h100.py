@@ -24,10 +24,10 @@ QUESTIONS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: "-".join(map(str, question.values())))
-def test_a_real_config_has_a_time_with_an_interval_or_a_reason(question: dict[str, Any], shared: Path) -> None:
+def test_a_real_config_has_a_time_with_an_interval_or_a_reason(question: dict[str, Any], configs: Path) -> None:
     gpu = Database.packaged().gpu("h100-sxm5-80gb")
     answers: Counter[str] = Counter()
-    for path in sorted((shared / "configs").glob("*/*.json")):
+    for path in sorted((configs).glob("*/*.json")):
         try:
             architecture = read(path.read_text(encoding="utf-8"), path.stem)
         except TilewiseError:

@@ -55,6 +55,7 @@ name = "asked"
 config = "*.json"
 metric = "tokens_per_s"
 max_regression = "0 %"
+min_trust = "datasheet"
 """
 VERDICTS = {
     advice.GAIN_VERDICT_FASTER: (VERDICT_PASS,),

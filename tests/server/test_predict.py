@@ -36,11 +36,11 @@ def test_the_step_lasts_as_long_as_the_slower_of_gpu_and_cpu(h100: Gpu, llama: L
     assert decode.regime == "overhead" and decode.wall == Wall.LAUNCH
 
 
-def test_walls_add_up_to_the_step_and_layers_to_the_busy_time(h100: Gpu, llama: Llama) -> None:
+def test_walls_and_layers_add_up_to_the_step_and_operators_to_the_busy_time(h100: Gpu, llama: Llama) -> None:
     report = predict(h100, llama(), TRAIN)
     assert report.step.time is not None
     assert sum(report.step.walls) == pytest.approx(report.step.time.time_s)
-    assert sum(layer.time.time_s for layer in report.layers) == pytest.approx(report.step.busy.time_s)
+    assert sum(layer.time.time_s for layer in report.layers) == pytest.approx(report.step.time.time_s)
     assert sum(operator.total_s for operator in report.operators) == pytest.approx(report.step.busy.time_s)
     assert sum(layer.share for layer in report.layers) == pytest.approx(1)
     assert sum(o.count * o.kernels for o in report.operators) == pytest.approx(report.step.launches)

@@ -11,8 +11,8 @@ from tilewise.server.workload import Workload
     ("options", "field", "words"),
     [
         ({"phase": "training"}, "phase", "did you mean 'train'?"),
-        ({"phase": "train", "sequence": 0}, "sequence", "out of range for train"),
-        ({"phase": "decode", "sequence": 10}, "context", "context 0 is out of range"),
+        ({"phase": "train", "sequence": 0}, "sequence", "sequence is needed for train"),
+        ({"phase": "decode", "sequence": 10}, "context", "context is needed for decode"),
         ({"sequence": -5}, "sequence", "-5"),
         ({"sequence": 2**60}, "sequence", "out of range"),
         ({"batch": 2**20, "sequence": 2**20}, "batch", "times 1048576 tokens is out of range"),

@@ -179,7 +179,8 @@ def test_workers_end_with_their_parent_whatever_ends_it() -> None:
         [*RUN, "--address", "127.0.0.1:0", "--workers", "2"], stderr=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stderr is not None
-        parent.stderr.readline()
+        while not parent.stderr.readline().startswith("serving on "):
+            pass
         workers = children(parent.pid)
         parent.kill()
         parent.wait()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from tilewise.server.gate import words
+from tilewise.server.gate.findings import NOT_COVERED
 from tilewise.server.gate.rules import rules
 from tilewise.server.messages.words import word
 from tilewise.server.step.intervals import Bounds
@@ -34,10 +35,10 @@ class About:
 
 
 def verdict_word(each: Comparison, *, strict: bool = False) -> str:
-    """ "pass", "FAIL", "uncertain", "error"; "allowed" of a broken limit that an allowance covers, "warn" of one that is not minded."""
+    """ "pass", "FAIL", "uncertain", "not judged", "error"; "allowed" of a broken limit that an allowance covers, "warn" of one that is not minded."""
     if each.suppressed_by and each.verdict != VERDICT_PASS:
         return "allowed"
-    name = word(Verdict.DESCRIPTOR, each.verdict)
+    name = word(Verdict.DESCRIPTOR, each.verdict).replace("_", " ")
     if each.verdict == VERDICT_FAIL or (strict and name == "uncertain"):
         return "FAIL" if each.severity == SEVERITY_ERROR else "warn"
     return name
@@ -67,13 +68,17 @@ def counts(answer: CheckResponse, *, strict: bool = False) -> str:
         each.severity == SEVERITY_ERROR and not each.suppressed_by and not of_budget(each) for each in answer.findings
     )
     rare += [f"{shape} rule{'s' if shape > 1 else ''} broken"] if shape else []
+    not_judged = found["not judged"] + sum(
+        each.code in NOT_COVERED and not each.suppressed_by for each in answer.findings
+    )
+    rare += [f"{not_judged} not judged"] if not_judged else []
     usual = [f"{found['FAIL']} failed", *rare, f"{found['uncertain']} uncertain", f"{found['pass']} passed"]
     return ", ".join([*usual, f"{len(answer.unchanged_paths)} unchanged"])
 
 
 def of_budget(finding: Finding) -> bool:
     """Whether a finding says what a comparison says too."""
-    return finding.code in ("TW101", "TW102", "TW103", "TW104")
+    return finding.code in ("TW101", "TW102", "TW103", "TW104", "TW106", "TW107")
 
 
 def by_path(answer: CheckResponse) -> Iterator[tuple[str, list[Comparison]]]:

@@ -54,6 +54,9 @@ def _comparison(suite: xml.Element, each: Comparison, strict: bool) -> None:
     case = _case(suite, each.path, f"{each.gpu} {each.workload} {each.metric} {each.limit}")
     verdict = verdict_word(each, strict=strict)
     message = _clean(each.error.message if verdict == "error" else told(each))
+    if verdict == "not judged" and strict:
+        xml.SubElement(case, "error", message=f"{_clean(each.not_judged)}: {message}", type="not judged")
+        return
     if verdict == "FAIL":
         xml.SubElement(case, "failure", message=message, type="budget").text = _clean(each.message) or None
     elif verdict == "error":

@@ -16,6 +16,7 @@ from tilewise.server.messages.words import word
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,
+    VERDICT_NOT_JUDGED,
     VERDICT_PASS,
     VERDICT_UNCERTAIN,
     CheckResponse,
@@ -26,19 +27,22 @@ from tilewise.v1.prediction_pb2 import Wall
 
 MOST_ROWS, MOST_FINDINGS, MOST_TEXT = 60, 40, 300
 ICONS = {"pass": "✅ pass", "FAIL": "❌ fail", "uncertain": "⚠️ uncertain", "error": "⛔ not evaluated",
-         "warn": "⚠️ warning", "allowed": "🔕 allowed"}  # fmt: skip
+         "not judged": "⚪ not judged", "warn": "⚠️ warning", "allowed": "🔕 allowed"}  # fmt: skip
 
 HEADLINES = {
     VERDICT_ERROR: "⛔ not evaluated",
     VERDICT_FAIL: "❌ fails",
     VERDICT_UNCERTAIN: "⚠️ uncertain",
+    VERDICT_NOT_JUDGED: "⚪ not judged",
     VERDICT_PASS: "✅ passes",
 }
 
 
+WORST_FIRST = list(HEADLINES)
+
+
 def render(answer: CheckResponse, about: About) -> str:
-    order = {VERDICT_ERROR: 0, VERDICT_FAIL: 1, VERDICT_UNCERTAIN: 2, VERDICT_PASS: 3}
-    rows = sorted(answer.comparisons, key=lambda each: order[each.verdict])
+    rows = sorted(answer.comparisons, key=lambda each: WORST_FIRST.index(each.verdict))
     parts = [f"<!-- tilewise-check:{_marker(about.policy)} -->", f"### {headline(answer, about.strict)}"]
     if rows:
         parts.append(_table(rows, about.strict))
@@ -54,13 +58,13 @@ def render(answer: CheckResponse, about: About) -> str:
 
 def headline(answer: CheckResponse, strict: bool) -> str:
     """The verdict, and the change that matters most."""
-    if not answer.comparisons:
+    if not answer.comparisons and answer.verdict not in WORST_FIRST[:-1]:
         return "✅ Tilewise: no shape change"
     verdict = HEADLINES[answer.verdict]
     if strict and answer.verdict == VERDICT_UNCERTAIN:
         verdict = HEADLINES[VERDICT_FAIL]
     judged = [each for each in answer.comparisons if each.HasField("ratio") and each.verdict != VERDICT_ERROR]
-    worst = max(judged, key=lambda each: (each.verdict, abs(each.ratio - 1)), default=None)
+    worst = min(judged, key=lambda each: (WORST_FIRST.index(each.verdict), -abs(each.ratio - 1)), default=None)
     most = f": {_escaped(worst.path)} {worst.metric} {change(worst.ratio)}" if worst is not None else ""
     return f"Tilewise {verdict}{most} — {counts(answer, strict=strict)}"
 

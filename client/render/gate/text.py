@@ -17,7 +17,15 @@ from tilewise.client.render.gate.common import (
 )
 from tilewise.client.render.text import seconds
 from tilewise.server.messages.words import word
-from tilewise.v1.check_pb2 import VERDICT_ERROR, VERDICT_PASS, CheckResponse, Comparison, Finding, LayerChange
+from tilewise.v1.check_pb2 import (
+    VERDICT_ERROR,
+    VERDICT_FAIL,
+    VERDICT_UNCERTAIN,
+    CheckResponse,
+    Comparison,
+    Finding,
+    LayerChange,
+)
 from tilewise.v1.prediction_pb2 import Wall
 
 MOST_LAYERS = 3
@@ -25,7 +33,8 @@ MOST_LAYERS = 3
 
 def render(answer: CheckResponse, about: About) -> str:
     lines = [line for path, found in by_path(answer) for line in file_lines(path, found, about.strict)]
-    lines += [line for finding in shown(answer) for line in finding_lines(finding)]
+    told = (finding for finding in shown(answer) if finding.code != "TW107")  # its comparison says it already
+    lines += [line for finding in told for line in finding_lines(finding)]
     lines += [f"allowed: {each.path} {each.code} {each.message} ({each.suppressed_by})"
               for each in answer.findings if each.suppressed_by]  # fmt: skip
     lines.append(f"{counts(answer, strict=about.strict)} ({database(answer)}; policy {about.policy})")
@@ -36,8 +45,9 @@ def file_lines(path: str, comparisons: list[Comparison], strict: bool) -> Iterat
     yield path
     for each in comparisons:
         told = f"not evaluated: {each.error.message}" if each.verdict == VERDICT_ERROR else moved(each)
-        yield f"  {each.gpu} {each.workload} {each.metric}  {told}  [{each.limit}]  {verdict_word(each, strict=strict)}"
-        if each.verdict not in (VERDICT_PASS, VERDICT_ERROR):
+        why = f": {each.not_judged}" if each.not_judged and not each.suppressed_by else ""
+        yield f"  {each.gpu} {each.workload} {each.metric}  {told}  [{each.limit}]  {verdict_word(each, strict=strict)}{why}"
+        if each.verdict in (VERDICT_FAIL, VERDICT_UNCERTAIN):
             yield from (f"    {layer_line(layer)}" for layer in each.layers[:MOST_LAYERS])
             if each.message:
                 yield f"    {each.message}"

@@ -204,7 +204,7 @@ class Baseline(_message.Message):
     def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[int] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., memory: _Optional[_Union[_report_pb2.Memory, _Mapping]] = ...) -> None: ...
 
 class Recommendation(_message.Message):
-    __slots__ = ("kind", "changes", "verdict", "effects", "parameter_count_change", "memory_bytes_change", "cause", "message")
+    __slots__ = ("kind", "changes", "verdict", "effects", "parameter_count_change", "memory_bytes_change", "cause", "message", "total_ratio", "total_ratio_low", "total_ratio_high")
     KIND_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     VERDICT_FIELD_NUMBER: _ClassVar[int]
@@ -213,6 +213,9 @@ class Recommendation(_message.Message):
     MEMORY_BYTES_CHANGE_FIELD_NUMBER: _ClassVar[int]
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_RATIO_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_RATIO_LOW_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_RATIO_HIGH_FIELD_NUMBER: _ClassVar[int]
     kind: AdviceKind
     changes: _containers.RepeatedCompositeFieldContainer[FieldChange]
     verdict: GainVerdict
@@ -221,7 +224,10 @@ class Recommendation(_message.Message):
     memory_bytes_change: int
     cause: str
     message: str
-    def __init__(self, kind: _Optional[_Union[AdviceKind, str]] = ..., changes: _Optional[_Iterable[_Union[FieldChange, _Mapping]]] = ..., verdict: _Optional[_Union[GainVerdict, str]] = ..., effects: _Optional[_Iterable[_Union[Effect, _Mapping]]] = ..., parameter_count_change: _Optional[int] = ..., memory_bytes_change: _Optional[int] = ..., cause: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    total_ratio: float
+    total_ratio_low: float
+    total_ratio_high: float
+    def __init__(self, kind: _Optional[_Union[AdviceKind, str]] = ..., changes: _Optional[_Iterable[_Union[FieldChange, _Mapping]]] = ..., verdict: _Optional[_Union[GainVerdict, str]] = ..., effects: _Optional[_Iterable[_Union[Effect, _Mapping]]] = ..., parameter_count_change: _Optional[int] = ..., memory_bytes_change: _Optional[int] = ..., cause: _Optional[str] = ..., message: _Optional[str] = ..., total_ratio: _Optional[float] = ..., total_ratio_low: _Optional[float] = ..., total_ratio_high: _Optional[float] = ...) -> None: ...
 
 class FieldChange(_message.Message):
     __slots__ = ("field", "to")
@@ -233,7 +239,7 @@ class FieldChange(_message.Message):
     def __init__(self, field: _Optional[str] = ..., to: _Optional[str] = ..., **kwargs) -> None: ...
 
 class Effect(_message.Message):
-    __slots__ = ("gpu", "workload", "time_ratio", "time_ratio_low", "time_ratio_high", "prediction", "energy_ratio")
+    __slots__ = ("gpu", "workload", "time_ratio", "time_ratio_low", "time_ratio_high", "prediction", "energy_ratio", "step_time_ratio")
     GPU_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     TIME_RATIO_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +247,7 @@ class Effect(_message.Message):
     TIME_RATIO_HIGH_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     ENERGY_RATIO_FIELD_NUMBER: _ClassVar[int]
+    STEP_TIME_RATIO_FIELD_NUMBER: _ClassVar[int]
     gpu: str
     workload: int
     time_ratio: float
@@ -248,4 +255,5 @@ class Effect(_message.Message):
     time_ratio_high: float
     prediction: _prediction_pb2.Prediction
     energy_ratio: float
-    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[int] = ..., time_ratio: _Optional[float] = ..., time_ratio_low: _Optional[float] = ..., time_ratio_high: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., energy_ratio: _Optional[float] = ...) -> None: ...
+    step_time_ratio: float
+    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[int] = ..., time_ratio: _Optional[float] = ..., time_ratio_low: _Optional[float] = ..., time_ratio_high: _Optional[float] = ..., prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., energy_ratio: _Optional[float] = ..., step_time_ratio: _Optional[float] = ...) -> None: ...

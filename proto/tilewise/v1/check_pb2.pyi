@@ -18,6 +18,7 @@ class Verdict(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     VERDICT_UNCERTAIN: _ClassVar[Verdict]
     VERDICT_FAIL: _ClassVar[Verdict]
     VERDICT_ERROR: _ClassVar[Verdict]
+    VERDICT_NOT_JUDGED: _ClassVar[Verdict]
 
 class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -30,26 +31,29 @@ VERDICT_PASS: Verdict
 VERDICT_UNCERTAIN: Verdict
 VERDICT_FAIL: Verdict
 VERDICT_ERROR: Verdict
+VERDICT_NOT_JUDGED: Verdict
 SEVERITY_UNSPECIFIED: Severity
 SEVERITY_INFO: Severity
 SEVERITY_WARNING: Severity
 SEVERITY_ERROR: Severity
 
 class CheckRequest(_message.Message):
-    __slots__ = ("policy_toml", "policy_path", "items", "date", "calibration", "base_policy_toml")
+    __slots__ = ("policy_toml", "policy_path", "items", "date", "calibration", "base_policy_toml", "all_items")
     POLICY_TOML_FIELD_NUMBER: _ClassVar[int]
     POLICY_PATH_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     DATE_FIELD_NUMBER: _ClassVar[int]
     CALIBRATION_FIELD_NUMBER: _ClassVar[int]
     BASE_POLICY_TOML_FIELD_NUMBER: _ClassVar[int]
+    ALL_ITEMS_FIELD_NUMBER: _ClassVar[int]
     policy_toml: str
     policy_path: str
     items: _containers.RepeatedCompositeFieldContainer[CheckItem]
     date: str
     calibration: str
     base_policy_toml: str
-    def __init__(self, policy_toml: _Optional[str] = ..., policy_path: _Optional[str] = ..., items: _Optional[_Iterable[_Union[CheckItem, _Mapping]]] = ..., date: _Optional[str] = ..., calibration: _Optional[str] = ..., base_policy_toml: _Optional[str] = ...) -> None: ...
+    all_items: bool
+    def __init__(self, policy_toml: _Optional[str] = ..., policy_path: _Optional[str] = ..., items: _Optional[_Iterable[_Union[CheckItem, _Mapping]]] = ..., date: _Optional[str] = ..., calibration: _Optional[str] = ..., base_policy_toml: _Optional[str] = ..., all_items: bool = ...) -> None: ...
 
 class CheckItem(_message.Message):
     __slots__ = ("path", "head", "base", "base_predictions")
@@ -64,7 +68,7 @@ class CheckItem(_message.Message):
     def __init__(self, path: _Optional[str] = ..., head: _Optional[str] = ..., base: _Optional[str] = ..., base_predictions: _Optional[_Iterable[_Union[SavedPrediction, _Mapping]]] = ...) -> None: ...
 
 class SavedPrediction(_message.Message):
-    __slots__ = ("gpu", "workload", "step", "memory_bytes", "parameter_count", "layers", "rows")
+    __slots__ = ("gpu", "workload", "step", "memory_bytes", "parameter_count", "layers", "rows", "does_not_fit")
     GPU_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
@@ -72,6 +76,7 @@ class SavedPrediction(_message.Message):
     PARAMETER_COUNT_FIELD_NUMBER: _ClassVar[int]
     LAYERS_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
+    DOES_NOT_FIT_FIELD_NUMBER: _ClassVar[int]
     gpu: str
     workload: _workload_pb2.Workload
     step: _report_pb2.Step
@@ -79,7 +84,8 @@ class SavedPrediction(_message.Message):
     parameter_count: int
     layers: _containers.RepeatedCompositeFieldContainer[_report_pb2.Layer]
     rows: _containers.RepeatedCompositeFieldContainer[_report_pb2.OperatorColumn]
-    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., parameter_count: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_report_pb2.OperatorColumn, _Mapping]]] = ...) -> None: ...
+    does_not_fit: bool
+    def __init__(self, gpu: _Optional[str] = ..., workload: _Optional[_Union[_workload_pb2.Workload, _Mapping]] = ..., step: _Optional[_Union[_report_pb2.Step, _Mapping]] = ..., memory_bytes: _Optional[int] = ..., parameter_count: _Optional[int] = ..., layers: _Optional[_Iterable[_Union[_report_pb2.Layer, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[_report_pb2.OperatorColumn, _Mapping]]] = ..., does_not_fit: bool = ...) -> None: ...
 
 class CheckResponse(_message.Message):
     __slots__ = ("verdict", "comparisons", "findings", "unchanged_paths", "database_version", "calibrations")
@@ -105,7 +111,7 @@ class CheckResponse(_message.Message):
     def __init__(self, verdict: _Optional[_Union[Verdict, str]] = ..., comparisons: _Optional[_Iterable[_Union[Comparison, _Mapping]]] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., unchanged_paths: _Optional[_Iterable[str]] = ..., database_version: _Optional[str] = ..., calibrations: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class Comparison(_message.Message):
-    __slots__ = ("path", "gpu", "workload", "metric", "head", "base", "ratio", "ratio_low", "ratio_high", "limit", "verdict", "severity", "trust", "layers", "message", "policy_line", "error", "suppressed_by")
+    __slots__ = ("path", "gpu", "workload", "metric", "head", "base", "ratio", "ratio_low", "ratio_high", "limit", "verdict", "severity", "trust", "layers", "message", "policy_line", "error", "suppressed_by", "not_judged")
     PATH_FIELD_NUMBER: _ClassVar[int]
     GPU_FIELD_NUMBER: _ClassVar[int]
     WORKLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -124,6 +130,7 @@ class Comparison(_message.Message):
     POLICY_LINE_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     SUPPRESSED_BY_FIELD_NUMBER: _ClassVar[int]
+    NOT_JUDGED_FIELD_NUMBER: _ClassVar[int]
     path: str
     gpu: str
     workload: str
@@ -142,7 +149,8 @@ class Comparison(_message.Message):
     policy_line: int
     error: _status_pb2.Status
     suppressed_by: str
-    def __init__(self, path: _Optional[str] = ..., gpu: _Optional[str] = ..., workload: _Optional[str] = ..., metric: _Optional[str] = ..., head: _Optional[float] = ..., base: _Optional[float] = ..., ratio: _Optional[float] = ..., ratio_low: _Optional[float] = ..., ratio_high: _Optional[float] = ..., limit: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., severity: _Optional[_Union[Severity, str]] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ..., layers: _Optional[_Iterable[_Union[LayerChange, _Mapping]]] = ..., message: _Optional[str] = ..., policy_line: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., suppressed_by: _Optional[str] = ...) -> None: ...
+    not_judged: str
+    def __init__(self, path: _Optional[str] = ..., gpu: _Optional[str] = ..., workload: _Optional[str] = ..., metric: _Optional[str] = ..., head: _Optional[float] = ..., base: _Optional[float] = ..., ratio: _Optional[float] = ..., ratio_low: _Optional[float] = ..., ratio_high: _Optional[float] = ..., limit: _Optional[str] = ..., verdict: _Optional[_Union[Verdict, str]] = ..., severity: _Optional[_Union[Severity, str]] = ..., trust: _Optional[_Union[_prediction_pb2.Trust, str]] = ..., layers: _Optional[_Iterable[_Union[LayerChange, _Mapping]]] = ..., message: _Optional[str] = ..., policy_line: _Optional[int] = ..., error: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., suppressed_by: _Optional[str] = ..., not_judged: _Optional[str] = ...) -> None: ...
 
 class LayerChange(_message.Message):
     __slots__ = ("name", "base_s", "head_s", "wall")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tilewise/v1/model.proto\x12\x0btilewise.v1\"\xb4\x01\n\x05Model\x12\x15\n\x0b\x63onfig_json\x18\x01 \x01(\tH\x00\x12\x14\n\nshape_toml\x18\x02 \x01(\tH\x00\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x34\n\toverrides\x18\x04 \x03(\x0b\x32!.tilewise.v1.Model.OverridesEntry\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x08\n\x06source\"\xb9\x02\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x12\n\nmodel_type\x18\x03 \x01(\t\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x03\x12\x1e\n\x16\x61\x63tive_parameter_count\x18\x05 \x01(\x03\x12T\n\x17parameter_count_by_part\x18\x06 \x03(\x0b\x32\x33.tilewise.v1.ModelSummary.ParameterCountByPartEntry\x12\x1c\n\x14rank_parameter_count\x18\x07 \x01(\x03\x12\r\n\x05notes\x18\x08 \x03(\t\x1a;\n\x19ParameterCountByPartEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17tilewise/v1/model.proto\x12\x0btilewise.v1\"\xcc\x01\n\x05Model\x12\x15\n\x0b\x63onfig_json\x18\x01 \x01(\tH\x00\x12\x14\n\nshape_toml\x18\x02 \x01(\tH\x00\x12\x0c\n\x04name\x18\x03 \x01(\t\x12\x34\n\toverrides\x18\x04 \x03(\x0b\x32!.tilewise.v1.Model.OverridesEntry\x12\x16\n\x0e\x61llow_defaults\x18\x05 \x01(\x08\x1a\x30\n\x0eOverridesEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x42\x08\n\x06source\"\xb9\x02\n\x0cModelSummary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06\x66\x61mily\x18\x02 \x01(\t\x12\x12\n\nmodel_type\x18\x03 \x01(\t\x12\x17\n\x0fparameter_count\x18\x04 \x01(\x03\x12\x1e\n\x16\x61\x63tive_parameter_count\x18\x05 \x01(\x03\x12T\n\x17parameter_count_by_part\x18\x06 \x03(\x0b\x32\x33.tilewise.v1.ModelSummary.ParameterCountByPartEntry\x12\x1c\n\x14rank_parameter_count\x18\x07 \x01(\x03\x12\r\n\x05notes\x18\x08 \x03(\t\x1a;\n\x19ParameterCountByPartEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x03:\x02\x38\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -36,11 +36,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._loaded_options = None
   _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._serialized_options = b'8\001'
   _globals['_MODEL']._serialized_start=41
-  _globals['_MODEL']._serialized_end=221
-  _globals['_MODEL_OVERRIDESENTRY']._serialized_start=163
-  _globals['_MODEL_OVERRIDESENTRY']._serialized_end=211
-  _globals['_MODELSUMMARY']._serialized_start=224
-  _globals['_MODELSUMMARY']._serialized_end=537
-  _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._serialized_start=478
-  _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._serialized_end=537
+  _globals['_MODEL']._serialized_end=245
+  _globals['_MODEL_OVERRIDESENTRY']._serialized_start=187
+  _globals['_MODEL_OVERRIDESENTRY']._serialized_end=235
+  _globals['_MODELSUMMARY']._serialized_start=248
+  _globals['_MODELSUMMARY']._serialized_end=561
+  _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._serialized_start=502
+  _globals['_MODELSUMMARY_PARAMETERCOUNTBYPARTENTRY']._serialized_end=561
 # @@protoc_insertion_point(module_scope)

@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Model(_message.Message):
-    __slots__ = ("config_json", "shape_toml", "name", "overrides")
+    __slots__ = ("config_json", "shape_toml", "name", "overrides", "allow_defaults")
     class OverridesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -19,11 +19,13 @@ class Model(_message.Message):
     SHAPE_TOML_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     OVERRIDES_FIELD_NUMBER: _ClassVar[int]
+    ALLOW_DEFAULTS_FIELD_NUMBER: _ClassVar[int]
     config_json: str
     shape_toml: str
     name: str
     overrides: _containers.ScalarMap[str, int]
-    def __init__(self, config_json: _Optional[str] = ..., shape_toml: _Optional[str] = ..., name: _Optional[str] = ..., overrides: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    allow_defaults: bool
+    def __init__(self, config_json: _Optional[str] = ..., shape_toml: _Optional[str] = ..., name: _Optional[str] = ..., overrides: _Optional[_Mapping[str, int]] = ..., allow_defaults: bool = ...) -> None: ...
 
 class ModelSummary(_message.Message):
     __slots__ = ("name", "family", "model_type", "parameter_count", "active_parameter_count", "parameter_count_by_part", "rank_parameter_count", "notes")

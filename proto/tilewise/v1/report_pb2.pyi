@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Step(_message.Message):
-    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "full_attention_flops", "palm_flops", "executed_flops", "traffic_bytes", "busy_s", "issue_s", "kernel_count", "walls", "regime", "padding_s", "wave_s", "alignment_s", "refusal", "losses", "energy_j", "flops_per_j", "energy_low_j", "energy_high_j")
+    __slots__ = ("prediction", "token_count", "tokens_per_s", "mfu", "hfu", "palm_mfu", "mbu", "peak", "model_flops", "full_attention_flops", "palm_flops", "executed_flops", "traffic_bytes", "busy_s", "issue_s", "kernel_count", "walls", "regime", "padding_s", "wave_s", "alignment_s", "refusal", "losses", "energy_j", "flops_per_j", "energy_low_j", "energy_high_j", "weakest_link")
     PREDICTION_FIELD_NUMBER: _ClassVar[int]
     TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_PER_S_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class Step(_message.Message):
     FLOPS_PER_J_FIELD_NUMBER: _ClassVar[int]
     ENERGY_LOW_J_FIELD_NUMBER: _ClassVar[int]
     ENERGY_HIGH_J_FIELD_NUMBER: _ClassVar[int]
+    WEAKEST_LINK_FIELD_NUMBER: _ClassVar[int]
     prediction: _prediction_pb2.Prediction
     token_count: int
     tokens_per_s: float
@@ -64,7 +65,8 @@ class Step(_message.Message):
     flops_per_j: float
     energy_low_j: float
     energy_high_j: float
-    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., full_attention_flops: _Optional[float] = ..., palm_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., regime: _Optional[str] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., refusal: _Optional[str] = ..., losses: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., energy_j: _Optional[float] = ..., flops_per_j: _Optional[float] = ..., energy_low_j: _Optional[float] = ..., energy_high_j: _Optional[float] = ...) -> None: ...
+    weakest_link: str
+    def __init__(self, prediction: _Optional[_Union[_prediction_pb2.Prediction, _Mapping]] = ..., token_count: _Optional[int] = ..., tokens_per_s: _Optional[float] = ..., mfu: _Optional[float] = ..., hfu: _Optional[float] = ..., palm_mfu: _Optional[float] = ..., mbu: _Optional[float] = ..., peak: _Optional[_Union[_prediction_pb2.Peak, _Mapping]] = ..., model_flops: _Optional[float] = ..., full_attention_flops: _Optional[float] = ..., palm_flops: _Optional[float] = ..., executed_flops: _Optional[float] = ..., traffic_bytes: _Optional[float] = ..., busy_s: _Optional[float] = ..., issue_s: _Optional[float] = ..., kernel_count: _Optional[float] = ..., walls: _Optional[_Iterable[_Union[_prediction_pb2.WallShare, _Mapping]]] = ..., regime: _Optional[str] = ..., padding_s: _Optional[float] = ..., wave_s: _Optional[float] = ..., alignment_s: _Optional[float] = ..., refusal: _Optional[str] = ..., losses: _Optional[_Iterable[_Union[Loss, _Mapping]]] = ..., energy_j: _Optional[float] = ..., flops_per_j: _Optional[float] = ..., energy_low_j: _Optional[float] = ..., energy_high_j: _Optional[float] = ..., weakest_link: _Optional[str] = ...) -> None: ...
 
 class Loss(_message.Message):
     __slots__ = ("cause", "time_s", "share")

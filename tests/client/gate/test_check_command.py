@@ -278,7 +278,7 @@ def test_limits_follow_what_is_reached_and_never_rise(repository: Path, run: Run
 
 def test_a_new_calibration_shows_which_verdicts_flip(repository: Path, run: Run) -> None:
     code, out, _ = run("diff", "--hwdb", "datasheet..active")
-    assert code == 1 and "error -> pass" in out and out.endswith("2 of 3 verdicts flip\n")
+    assert code == 1 and "error -> not judged" in out and out.endswith("2 of 3 verdicts flip\n")
     code, out, _ = run("diff", "--hwdb", "active..active", "--format", "json")
     assert code == 0 and json.loads(out)["flip_count"] == 0
     refused(run("diff", "--hwdb", "active..none"), "no GPU of the policy has a calibration 'none'")

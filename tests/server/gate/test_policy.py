@@ -70,7 +70,7 @@ def test_a_policy_without_budgets_or_workloads_says_what_it_needs() -> None:
         read('[check]\ngpus = ["mi300x"]')
     with pytest.raises(InvalidInput, match=r"no \[\[check.budget\]\]"):
         read('[check]\ngpus = ["mi300x"]\n[[check.workload]]\nname = "a"\nphase = "train"\nsequence = 8')
-    with pytest.raises(InvalidInput, match="max_regression or limit"):
+    with pytest.raises(InvalidInput, match="max_regression, limit or max_left_on_table"):
         read(GOOD.replace('max_regression = "2 %"\nlimit = "310 ms"', ""))
 
 

@@ -12,6 +12,7 @@ from tilewise.server.service.servicers import services
 from tilewise.v1.check_pb2 import (
     VERDICT_ERROR,
     VERDICT_FAIL,
+    VERDICT_NOT_JUDGED,
     VERDICT_PASS,
     VERDICT_UNCERTAIN,
     CheckItem,
@@ -109,7 +110,7 @@ def test_a_change_of_the_text_alone_is_no_shape_change(check: Check) -> None:
 
 def test_another_tensor_parallel_in_the_policy_is_a_change_of_every_configuration(check: Check) -> None:
     split = policy('max_regression = "2 %"').replace("sequence = 2048", "sequence = 2048\ntensor_parallel = 2")
-    text = json.dumps({"model_type": "llama", "vocab_size": 32000})
+    text = json.dumps({"model_type": "llama", "vocab_size": 32000, "architectures": ["LlamaForCausalLM"]})
     item = CheckItem(path="configs/a.json", head=text, base=text)
     request = CheckRequest(
         policy_toml=split, base_policy_toml=policy('max_regression = "2 %"'), items=[item], date="2026-11-28"
@@ -127,7 +128,9 @@ def test_a_configuration_that_cannot_be_read_is_an_error_with_its_reason(check: 
 
 def test_a_base_that_cannot_be_read_leaves_the_absolute_limits(check: Check) -> None:
     answer = check(policy('max_regression = "2 %"\nlimit = "1 s"'), base={"model_type": "nonsense"})
-    assert answer.verdict == VERDICT_PASS and "TW105" in codes(answer)
+    assert answer.verdict == VERDICT_NOT_JUDGED and "TW105" in codes(answer)
+    regression, limit = answer.comparisons
+    assert regression.not_judged.startswith("the base cannot be read: ") and limit.verdict == VERDICT_PASS
     assert not any(each.HasField("ratio") for each in answer.comparisons)
 
 
@@ -217,7 +220,7 @@ def test_two_hundred_random_pairs_are_judged_alike_every_time_and_in_mirror_imag
     ask = services()["AdvisorService"].Check  # type: ignore[attr-defined]
     items = random_pairs(200)
     swapped = [CheckItem(path=item.path, head=item.base, base=item.head) for item in items]
-    text = policy('max_regression = "0 %"')
+    text = policy('max_regression = "0 %"\nmin_trust = "datasheet"')
     there, again, back = (
         ask(CheckRequest(policy_toml=text, items=each, date="2026-11-28")) for each in (items, items[::-1], swapped)
     )

@@ -189,9 +189,9 @@ def test_a_measured_gpu_answers_by_its_own_models_and_says_whose_kernels_they_ar
     assert "bf16 products" in note and "attention with 16-bit cache" in note and "grouped products" in note
 
 
-def test_every_real_architecture_answers_under_an_engine(shared: Path) -> None:
+def test_every_real_architecture_answers_under_an_engine(configs: Path) -> None:
     refused = []
-    for path in sorted((shared / "configs").glob("*/*.json")):
+    for path in sorted((configs).glob("*/*.json")):
         for phase in ({"phase": "decode", "context": 1024}, {"phase": "prefill", "sequence": 256}):
             try:
                 arch = read(path.read_text(encoding="utf-8"))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,7 +24,10 @@ from tilewise.server.service.rpc.stalled import Stalled
 from tilewise.server.service.settings import Settings
 from tilewise.server.service.tenants import Tenants
 
+log = logging.getLogger(__name__)
+
 MIB = 2**20
+LATE_S = 1.0  # beyond the grace: for work to see that nobody waits
 SIDE_THREADS = 4  # for reflection; calls of the contract have threads of their own
 CALLS_MAX = 4096  # of all kinds at a time, waiting watchers of health included; beyond it gRPC itself refuses
 OPTIONS = [
@@ -111,6 +117,18 @@ def start(address: str, *, store: Path | str | None = None, **others: object) ->
     settings = Settings(address=address, store=str(store or ""), **others)  # type: ignore[arg-type]
     server = Server(settings)
     return server, server.port
+
+
+def end(server: Server) -> None:
+    """Stop a server, and with it the process where work goes on that looks at no deadline."""
+    grace_s = server.settings.grace_s
+    last = time.monotonic() + grace_s + LATE_S
+    server.stop(grace_s).wait(grace_s + LATE_S)
+    while server.lanes.in_flight():  # gRPC has answered them, but their threads go on
+        if time.monotonic() > last:
+            log.error("%d calls went on for %g s and end with the process", server.lanes.in_flight(), grace_s + LATE_S)
+            os._exit(1)
+        time.sleep(0.01)
 
 
 def stop_signal() -> threading.Event:

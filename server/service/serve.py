@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewise.server.service import logs
-from tilewise.server.service.app import Server, stop_signal
+from tilewise.server.service.app import Server, end, stop_signal
 from tilewise.server.service.settings import Settings
 from tilewise.server.service.workers import supervise
 
@@ -33,6 +33,6 @@ def serve(settings: Settings) -> Iterator[str]:
         web = Web(settings.metrics_address, page, lambda: server.ready)
     yield f"{settings.address.rpartition(':')[0]}:{server.port}"
     stop.wait()
-    server.stop(settings.grace_s).wait()
+    end(server)
     if web is not None:
         web.close()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tilewise.hwdb.errors import InvalidInput, Unavailable
 from tilewise.server.service import logs
-from tilewise.server.service.app import Server, stop_signal
+from tilewise.server.service.app import Server, end, stop_signal
 from tilewise.server.service.settings import Settings, split_address
 
 log = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ def work() -> None:
     server = Server(settings)
     print(READY, flush=True)
     stop.wait()
-    server.stop(settings.grace_s).wait()
+    end(server)
 
 
 class reserved:

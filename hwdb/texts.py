@@ -53,6 +53,11 @@ def printable(text: str) -> str:
     return _UNPRINTABLE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
+def without_password(url: str) -> str:
+    """A database's address as it may be shown."""
+    return re.sub(r"([?&]\w*password)=[^&]*", r"\1=***", re.sub(r"(://[^:/@]*):.*@", r"\1:***@", url))
+
+
 def has_control(text: str, allowed: str = "") -> bool:
     """Whether a text holds a character that is not printed, beyond those allowed."""
     return any(found[0] not in allowed for found in _UNPRINTABLE.finditer(text))

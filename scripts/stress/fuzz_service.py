@@ -35,7 +35,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.rpc.status_pb2 import Status
 
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.store.store import Store
+from tilewise.hwdb.store.store import STALE_S, Store
 from tilewise.server.service.rpc.methods import FILES, Method, methods
 from tilewise.v1.prediction_pb2 import Prediction
 
@@ -171,7 +171,7 @@ def forget_unfinished(folder: str, stop: threading.Event) -> None:
     """Uploads that a changed header began are never finished; without this, sixteen of them shut out all others."""
     store = Store(folder)
     while not stop.wait(0.5):
-        store.sweep(older_than_s=0)
+        store.sweep(time.time() + STALE_S + 1)
     store.close()
 
 

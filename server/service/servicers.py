@@ -141,6 +141,9 @@ class CalibrationService:
     def RollbackCalibration(self, request: Message) -> NoReturn:
         raise unimplemented("RollbackCalibration")
 
+    def DeleteCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("DeleteCalibration")
+
     def ListPublications(self, request: Message) -> NoReturn:
         raise unimplemented("ListPublications")
 

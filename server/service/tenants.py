@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable, TilewiseError
 from tilewise.hwdb.served import ServedDatabase
+from tilewise.server.deadline import check_alive
 from tilewise.server.service.identity.caller import Caller
 from tilewise.server.service.servicers import services
 
@@ -46,7 +47,11 @@ class Tenants:
     def database(self, tenant: str) -> Database:
         if tenant not in self._databases:
             packaged = Database.packaged()
-            served = ServedDatabase(packaged.folder, self._store, tenant) if self._store is not None else packaged
+            served = (
+                ServedDatabase(packaged.folder, self._store, tenant, check_alive)
+                if self._store is not None
+                else packaged
+            )
             self._databases.setdefault(tenant, served)
         return self._databases[tenant]
 

@@ -17,10 +17,10 @@ from tilewise.server.service import logs
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answers
 from tilewise.server.service.rpc.call import Observer
-from tilewise.server.service.rpc.health import add_health, add_reflection
+from tilewise.server.service.rpc.health import Health, Reflection
 from tilewise.server.service.rpc.lanes import Lanes
+from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.rpc.router import Router
-from tilewise.server.service.rpc.stalled import Stalled
 from tilewise.server.service.settings import Settings
 from tilewise.server.service.tenants import Tenants
 
@@ -28,8 +28,7 @@ log = logging.getLogger(__name__)
 
 MIB = 2**20
 LATE_S = 1.0  # beyond the grace: for work to see that nobody waits
-SIDE_THREADS = 4  # for reflection; calls of the contract have threads of their own
-CALLS_MAX = 4096  # of all kinds at a time, waiting watchers of health included; beyond it gRPC itself refuses
+CALLS_MAX = 4096  # beyond it gRPC itself refuses; the lanes take far fewer, and turn the others away at once
 OPTIONS = [
     ("grpc.max_send_message_length", 64 * MIB),
     ("grpc.max_metadata_size", 16 * 1024),
@@ -38,6 +37,7 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 30_000),
     ("grpc.keepalive_time_ms", 60_000),  # dead connections are found and closed
     ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),  # one that asks nothing is closed
     ("grpc.max_connection_age_ms", 600_000),  # clients come back and find new replicas
     ("grpc.max_connection_age_grace_ms", 660_000),
 ]
@@ -51,7 +51,7 @@ class Server:
         self.settings = settings
         identify = Identify(settings)
         self.tenants = Tenants(settings.store, settings.poll_s)
-        self.lanes, self.stalled = Lanes(settings), Stalled(settings.stall_s)
+        self.lanes, self.overseer = Lanes(settings), Overseer(settings.first_s, settings.stall_s)
         observers: list[Observer] = [logs.log_call]
         self.metrics = None
         if settings.metrics_address:
@@ -64,18 +64,21 @@ class Server:
 
             observers.append(spans())
         answers = Answers(settings.cache_mib * MIB)
-        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers, settings.candidates)
+        self._health = Health()
+        open_services: dict[str, object] = {"Health": self._health}
+        if settings.reflection:
+            open_services["ServerReflection"] = Reflection()
+        self.router = Router(
+            self.tenants, identify, self.lanes, answers, self.overseer, observers, settings.candidates, open_services
+        )
         self._grpc = grpc.server(
-            ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
+            ThreadPoolExecutor(1, "grpc"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
             options=[
                 *OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_mib * MIB),
                 ("grpc.so_reuseport", int(settings.workers > 1)),
             ],
         )  # fmt: skip
-        self._health = add_health(self._grpc)
-        if settings.reflection:
-            add_reflection(self._grpc)
         self.port = self._listen()
         self._grpc.start()
         self.ready = True
@@ -88,7 +91,7 @@ class Server:
 
         def close() -> None:
             ended.wait()
-            for part in (self.stalled, self.lanes, self.tenants, self.metrics):
+            for part in (self.overseer, self.lanes, self.tenants, self.metrics):
                 if part is not None:
                     part.close()
             done.set()

@@ -42,6 +42,7 @@ class Settings:
     candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
     short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
     long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
+    first_s: float = setting(5.0, "Longest a call may wait for its first message.", "S")
     stall_s: float = setting(20.0, "Longest a stream may wait for its caller to send or to read.", "S")
     grace_s: float = setting(10.0, "For what is in flight when told to stop.", "S")
     poll_s: float = setting(0.25, "How often to look for what other replicas published.", "S")
@@ -61,6 +62,7 @@ class Settings:
             "candidates",
             "short_limit_s",
             "long_limit_s",
+            "first_s",
             "stall_s",
             "poll_s",
         ):

@@ -25,7 +25,7 @@ Write = Callable[..., str]
 Variant = Callable[[str], Calibration]
 SKU = "h100-sxm5-80gb"
 CALIBRATOR = ("UploadCalibration", "ValidateCalibration", "ListPublications")
-ADMIN = ("PublishCalibration", "RollbackCalibration")
+ADMIN = ("PublishCalibration", "RollbackCalibration", "DeleteCalibration")
 
 
 class Pem(NamedTuple):
@@ -123,6 +123,7 @@ def test_a_reader_cannot_call_what_is_a_calibrators(serve: Serve, callers: Write
         "ValidateCalibration": pb.ValidateCalibrationRequest(name=name),
         "PublishCalibration": pb.PublishCalibrationRequest(name=name),
         "RollbackCalibration": pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"),
+        "DeleteCalibration": pb.DeleteCalibrationRequest(name=name),
         "ListPublications": pb.ListPublicationsRequest(parent=f"gpus/{SKU}"),
     }
     for token, refused in (("reader", set(calls)), ("calibrator", set(ADMIN)), ("admin", set())):

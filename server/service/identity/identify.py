@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ CERTIFICATE_NAMES = ("x509_common_name", "x509_subject_alternative_name")
 
 
 class Identify:
-    """identify(metadata, auth_context) -> Caller.
+    """identify(metadata, auth_context, host) -> Caller. host: whose connection it is.
 
     With a file of callers everybody must be in it. Without one, whoever reaches a loopback address may do everything, as
     on their own machine; whoever comes from elsewhere may read.
@@ -28,10 +29,10 @@ class Identify:
         self._certificates = bool(settings.tls_client_ca)
         self._stranger = Caller("anonymous", Role.ADMIN if settings.loopback else Role.READER)
 
-    def __call__(self, metadata: Metadata, auth_context: Callable[[], Mapping[str, Any]]) -> Caller:
+    def __call__(self, metadata: Metadata, auth_context: Callable[[], Mapping[str, Any]], host: str = "") -> Caller:
         """Raises Unauthenticated."""
         if self._callers is None:
-            return self._stranger
+            return replace(self._stranger, host=host)
         token = bearer(metadata)
         if token:
             return self._callers.by_token(token)

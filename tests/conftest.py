@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # A busy machine is no fault of the code: no example has a deadline.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+
+
+# Servers of tests leave their tokens there, not where the user's own are.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tests-state-")
 
 
 @pytest.fixture(scope="session")

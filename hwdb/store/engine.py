@@ -25,10 +25,10 @@ STATEMENT_MS = 15_000
 FULL = re.compile(r"disk (is )?full|No space left|file too large|could not extend file|disk I/O error", re.IGNORECASE)
 
 
-def open_engine(where: str) -> Engine:
+def open_engine(where: str, password: str = "") -> Engine:
     """The database in a folder (SQLite), or at a URL. Raises InvalidInput (BAD_STORE), Unavailable and TooLarge."""
     try:
-        engine = _postgresql(where) if where.startswith("postgres") else _sqlite(where)
+        engine = _postgresql(where, password) if where.startswith("postgres") else _sqlite(where)
     except (ArgumentError, OSError) as error:
         raise InvalidInput(
             f"{without_password(where)!r} is no folder and no URL: {error}", reason="BAD_STORE"
@@ -37,8 +37,9 @@ def open_engine(where: str) -> Engine:
     return engine
 
 
-def _postgresql(where: str) -> Engine:
+def _postgresql(where: str, password: str) -> Engine:
     url = make_url(where).set(drivername="postgresql+psycopg")
+    url = url.set(password=password) if password else url
     options = {
         "connect_timeout": CONNECT_S,
         "options": f"-c statement_timeout={STATEMENT_MS}",

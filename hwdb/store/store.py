@@ -51,9 +51,10 @@ class Entry:
 class Store:
     """A database of calibrations. Questions are answered from a snapshot; `refresh` sees what other processes did."""
 
-    def __init__(self, where: str | Path, quota_bytes: int = QUOTA_BYTES) -> None:
-        """where: a folder, or a postgresql:// URL; quota_bytes: what one tenant may keep. Raises as `open_engine` does."""
-        self.engine, self.quota_bytes = open_engine(str(where)), quota_bytes
+    def __init__(self, where: str | Path, quota_bytes: int = QUOTA_BYTES, password: str = "") -> None:
+        """where: a folder, or a postgresql:// URL; quota_bytes: what one tenant may keep; password: of the database,
+        where the URL has none. Raises as `open_engine` does."""
+        self.engine, self.quota_bytes = open_engine(str(where), password), quota_bytes
         self.shelf, self.finishing = Shelf(), threading.Lock()
         self.snapshot = Snapshot()
         self.sweep()

@@ -14,6 +14,7 @@ import grpc
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.service import logs
+from tilewise.server.service.identity import local
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answers
 from tilewise.server.service.rpc.call import Observer
@@ -22,7 +23,7 @@ from tilewise.server.service.rpc.lanes import Lanes
 from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.rpc.router import Router
 from tilewise.server.service.settings import Settings
-from tilewise.server.service.tenants import Tenants
+from tilewise.server.service.tenants import Tenants, opened
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +47,13 @@ OPTIONS = [
 class Server:
     """A running server. port: where it listens; stop(grace_s) begins to end it and returns an event to wait for."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
+    def __init__(self, settings: Settings, local_token: str = "") -> None:
+        """local_token: of the process that started this one, which keeps its file; "": this one's own.
+
+        Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
         self.settings = settings
         identify = Identify(settings)
-        self.tenants = Tenants(settings.store, settings.poll_s)
+        self.tenants = Tenants(opened(settings), settings.poll_s)
         self.lanes, self.overseer = Lanes(settings), Overseer(settings.first_s, settings.stall_s)
         observers: list[Observer] = [logs.log_call]
         self.metrics = None
@@ -80,6 +83,10 @@ class Server:
             ],
         )  # fmt: skip
         self.port = self._listen()
+        self._own_token = ""
+        if settings.loopback and not settings.tokens:
+            self._own_token = "" if local_token else local.written(self.port)
+            identify.local_token = local_token or self._own_token
         self._grpc.start()
         self.ready = True
 
@@ -94,6 +101,7 @@ class Server:
             for part in (self.overseer, self.lanes, self.tenants, self.metrics):
                 if part is not None:
                     part.close()
+            local.forgotten(self.port, self._own_token)
             done.set()
 
         threading.Thread(target=close, name="closing", daemon=True).start()

@@ -4,9 +4,11 @@ made of these fields (client/cli/serve.py)."""
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.texts import without_password
 from tilewise.server.limits import CANDIDATES_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -29,6 +31,12 @@ class Settings:
     tokens: str = setting("", "Who may call: hashed tokens, roles, tenants; read again when it changes.", "FILE")
     store: str = setting(
         "", "Keeps uploaded calibrations: a folder, or postgresql://...; unset: none.", "DIR|URL", secret=True
+    )
+    store_password_file: str = setting(
+        "", "Password of the store's database, which stands in no argument then.", "FILE"
+    )
+    tenant_mib: int = setting(
+        1024, "Calibrations that one tenant may keep, deleted ones of the last month included.", "MIB"
     )
     metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
     workers: int = setting(1, "Processes that share the port; about one a core.", "N")
@@ -59,6 +67,7 @@ class Settings:
             "threads",
             "queue",
             "message_mib",
+            "tenant_mib",
             "candidates",
             "short_limit_s",
             "long_limit_s",
@@ -84,11 +93,20 @@ class Settings:
         """Whether only this machine reaches the server."""
         return split_address(self.address, "address")[0] in LOOPBACK
 
+    def store_password(self) -> str:
+        """What store_password_file holds. Raises InvalidInput (BAD_SETTING) where it cannot be read."""
+        try:
+            name = self.store_password_file
+            return Path(name).read_text(encoding="utf-8").strip() if name else ""
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"store_password_file: {error}", reason="BAD_SETTING", field="store_password_file"
+            ) from error
+
     @property
     def shown_store(self) -> str:
         """The store without a password."""
-        head, at, rest = self.store.rpartition("@")
-        return f"{head.rpartition(':')[0]}:***@{rest}" if at and head.count(":") > 1 else self.store
+        return without_password(self.store)
 
 
 def settings_fields() -> tuple[Field[Any], ...]:

@@ -173,11 +173,12 @@ def test_a_token_that_means_another_caller_now_ends_what_it_began(serve: Serve, 
         assert lasted(stream) < 5 and "another caller" in stream.details()
 
 
-def test_an_upload_ends_when_its_time_is_up(serve: Serve, tmp_path: Path) -> None:
-    address, end = serve(store=tmp_path / "store", long_limit_s=1.0), threading.Event()
+def test_an_upload_ends_when_its_time_is_up(serve: Serve, callers: Write, tmp_path: Path) -> None:
+    tokens, end = callers({"token": "a", "role": "calibrator"}), threading.Event()
+    address = serve(tokens=tokens, store=tmp_path / "store", long_limit_s=1.0)
     with grpc.insecure_channel(address) as channel:
         begin = time.monotonic()
-        call = CalibrationServiceStub(channel).UploadCalibration.future(upload(end))
+        call = CalibrationServiceStub(channel).UploadCalibration.future(upload(end), metadata=headers("a"))
         assert call.code() in (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
         assert 0.9 < time.monotonic() - begin < 3
     end.set()

@@ -20,6 +20,7 @@ from tilewise.hwdb.store.engine import open_engine
 from tilewise.server.messages.status import from_status, to_status
 from tilewise.server.service import logs
 from tilewise.server.service.app import Server
+from tilewise.server.service.identity import local
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advice_pb2 import RecommendRequest, WeightedWorkload
@@ -89,10 +90,12 @@ def test_a_log_line_is_one_line_whatever_it_quotes(form: type[logging.Formatter]
 
 
 def test_a_reason_with_a_nul_is_refused_before_a_database_sees_it(serve: Serve, where: str) -> None:
-    with grpc.insecure_channel(serve(store=where)) as channel:
+    address = serve(store=where)
+    with grpc.insecure_channel(address) as channel:
         stub = CalibrationServiceStub(channel)
+        request = pb.PublishCalibrationRequest(name=f"gpus/{SKU}/calibrations/x", reason="a\0b")
         with pytest.raises(grpc.RpcError) as caught:
-            stub.PublishCalibration(pb.PublishCalibrationRequest(name=f"gpus/{SKU}/calibrations/x", reason="a\0b"))
+            stub.PublishCalibration(request, metadata=signed(address))
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -121,6 +124,11 @@ def test_a_card_that_no_list_can_show_or_that_names_paths_is_not_taken_in(
         assert SKU in str(client.list_calibrations(SKU))
 
 
+def signed(address: str) -> list[tuple[str, str]]:
+    """What the server's own user brings along."""
+    return [("authorization", f"Bearer {local.known(int(address.rpartition(':')[2]))}")]
+
+
 def sent(address: str, card: dict[str, Any], files: dict[str, bytes]) -> None:
     """Upload whatever it is, under its right hash."""
 
@@ -142,7 +150,7 @@ def sent(address: str, card: dict[str, Any], files: dict[str, bytes]) -> None:
         pb.UploadCalibrationRequest(chunk=pb.FileChunk(path=name, data=content)) for name, content in files.items()
     ]
     with grpc.insecure_channel(address) as channel:
-        CalibrationServiceStub(channel).UploadCalibration(iter(messages))
+        CalibrationServiceStub(channel).UploadCalibration(iter(messages), metadata=signed(address))
 
 
 def test_a_good_card_is_taken_in_by_the_same_way(

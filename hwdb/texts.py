@@ -22,11 +22,15 @@ _LONG_KEY = re.compile(rf"(?<![\w.-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{DEPTH_
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def read_json(text: str) -> Any:
-    """Raises ValueError, in one line, for what is no JSON, holds too much, or a number or character that is none."""
+def read_json(text: str, *, finite: bool = True) -> Any:
+    """Raises ValueError, in one line, for what is no JSON, holds too much, or half a character.
+
+    finite: a number that is none, or beyond any, is refused too; configurations of real models hold Infinity
+    """
     _count(sum(map(text.count, ",[{")))
     try:
-        found = json.loads(text, parse_constant=_finite, parse_float=_finite)
+        of = _finite if finite else float
+        found = json.loads(text, parse_constant=of, parse_float=of)
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
     if "\\u" in text:  # only an escape can write half of a pair

@@ -121,7 +121,7 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _parse_json(text: str) -> Any:
     try:
-        return read_json(text.lstrip("\ufeff"))
+        return read_json(text.lstrip("\ufeff"), finite=False)
     except ValueError as error:
         raise _unreadable(f"the config is no valid JSON: {error}") from error
 

@@ -13,7 +13,7 @@ from tilewise.hwdb.compare import compare
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotFound
 from tilewise.hwdb.store.announced import bad_upload
-from tilewise.hwdb.texts import has_control
+from tilewise.hwdb.texts import has_control, texts_of
 from tilewise.hwdb.trial import tried
 
 UNPACKED_MAX = 64 * 2**20  # bytes of one .npz file once unpacked; the largest of ours have 24 MB
@@ -35,7 +35,7 @@ def arrived(folder: str, sku: str, id: str, sha256: str) -> None:
         raise bad_upload(f"the card states a hash or an id that is not its files'; {sha256[:8]} is")
     if calibration.sku != sku:
         raise bad_upload(f"the card says {calibration.sku[:80]}, not {sku}")
-    if any(map(has_control, _texts(card))):
+    if any(map(has_control, texts_of(card))):
         raise bad_upload("card.json holds a character that cannot be printed")
     _ = calibration.trust, calibration.held_out_errors, calibration.families()  # lists show them, so they must be sane
     for path in sorted(Path(folder).rglob("*.npz")):
@@ -59,15 +59,6 @@ def judged(database: str, sku: str, folder: str, active: str) -> dict[str, Any]:
 def trial(database: str, sku: str, folder: str) -> None:
     """Raises NotAvailable (BAD_CALIBRATION) where it does not answer."""
     tried(Calibration.open(folder), Database(Path(database)).sku(sku))
-
-
-def _texts(value: Any) -> list[str]:
-    """Every text within, keys included."""
-    if isinstance(value, dict):
-        return [text for pair in value.items() for each in pair for text in _texts(each)]
-    if isinstance(value, list):
-        return [text for each in value for text in _texts(each)]
-    return [value] if isinstance(value, str) else []
 
 
 def _check_archive(path: Path) -> None:

@@ -67,6 +67,15 @@ def has_control(text: str) -> bool:
     return _UNPRINTABLE.search(text) is not None
 
 
+def texts_of(value: Any) -> list[str]:
+    """Every text within, keys included."""
+    if isinstance(value, dict):
+        return [text for pair in value.items() for each in pair for text in texts_of(each)]
+    if isinstance(value, list):
+        return [text for each in value for text in texts_of(each)]
+    return [value] if isinstance(value, str) else []
+
+
 def _count(parts: int) -> None:
     if parts > PARTS_MAX:
         raise ValueError(f"{parts:,} values and keys; at most {PARTS_MAX:,}")

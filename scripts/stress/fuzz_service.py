@@ -41,7 +41,7 @@ from tilewise.hwdb.store.store import STALE_S, Store
 from tilewise.server.service.rpc.methods import FILES, Method, methods
 from tilewise.v1.prediction_pb2 import Prediction
 
-BUGS = ("INTERNAL", "UNKNOWN", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "INSANE")
+BUGS = ("INTERNAL", "UNKNOWN", "CANCELLED", "UNAVAILABLE", "DATA_LOSS", "DEADLINE_EXCEEDED", "INSANE")
 IN_FLIGHT = 16
 DEADLINE_S = 60.0
 CANDIDATES = "2000"  # of the server that is fuzzed, so that a range made long costs milliseconds

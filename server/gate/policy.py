@@ -12,7 +12,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
-from tilewise.hwdb.texts import read_toml
+from tilewise.hwdb.texts import has_control, printable, read_toml, texts_of
 from tilewise.hwdb.times import Trust
 from tilewise.server import stacks
 from tilewise.server.gate.metrics import METRICS
@@ -123,6 +123,9 @@ class _Reader:
             whole = read_toml(self.text)
         except ValueError as error:
             raise self._bad(f"no valid TOML: {error}") from error
+        bad = next(filter(has_control, texts_of(whole)), "")
+        if bad:
+            raise self._bad(f"{printable(bad)[:60]!r} holds a character that is not printed; each text is one line")
         self._known(whole, ("check",), "")
         check = whole.get("check")
         if not isinstance(check, dict):

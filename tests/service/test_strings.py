@@ -11,12 +11,14 @@ import grpc
 import pytest
 from sqlalchemy import update
 
+from tilewise.client.cli import main
 from tilewise.client.client import TilewiseClient
 from tilewise.client.publish import publish
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import InvalidInput, NotFound
 from tilewise.hwdb.store import tables
 from tilewise.hwdb.store.engine import open_engine
+from tilewise.server.gate.policy import read as read_policy
 from tilewise.server.messages.status import from_status, to_status
 from tilewise.server.service import logs
 from tilewise.server.service.app import Server
@@ -25,8 +27,10 @@ from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advice_pb2 import RecommendRequest, WeightedWorkload
 from tilewise.v1.calibration_service_pb2_grpc import CalibrationServiceStub
+from tilewise.v1.check_pb2 import CheckItem, CheckRequest
 
 Serve = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[2]
 SKU = "h100-sxm5-80gb"
 CONTROLS = ("\0", "\x1b[31m", "\n::error::x", "\r", "\x9b", "\u202e")
 
@@ -188,3 +192,21 @@ def test_no_family_of_a_card_is_a_path(variant: Callable[[str], Calibration], tm
     calibration.card["families"] = {"../../secret": {"key": ["a"]}}
     with pytest.raises(InvalidInput, match="families must be"):
         calibration.families()
+
+
+def test_what_a_policy_or_a_path_says_is_one_line_of_a_terminal_and_no_annotation(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    policy = (ROOT / "examples" / "gate" / "tilewise.toml").read_text()
+    for text in (r"\u001b[2J", r"\n::error::owned", r"\u009b"):
+        hostile = f'{policy}\n[[check.budget]]\nconfig = "*"\nlimit = "1 s"\nmessage = "{text}"\n'
+        with pytest.raises(InvalidInput, match="not printed") as caught:
+            read_policy(hostile)
+        assert caught.value.message.isprintable()
+    with TilewiseClient() as client, pytest.raises(InvalidInput, match=r"items\.path"):
+        client.check(CheckRequest(policy_toml=policy, items=[CheckItem(path="a\n::error::b.json", head="{}")]))
+    (tmp_path / "x.json").write_text(json.dumps({"model_type": "\x1b[31m\n::error::x"}))
+    with pytest.raises(SystemExit):
+        main(["predict", str(tmp_path / "x.json"), "--gpu", SKU, "--phase", "prefill", "--seq", "128"])
+    printed = "".join(capsys.readouterr())
+    assert "\x1b" not in printed and not any(line.startswith("::") for line in printed.splitlines())

@@ -38,15 +38,16 @@ class Overseer:
     def _watch(self) -> None:
         while not self._stop.wait(min(LOOK_S, self._first_s, self._stall_s)):
             now = time.monotonic()
-            for until, call in list(self._until.values()):
-                try:
-                    call.check()
-                except TilewiseError as error:
-                    self._end(call, error.reason)
-                else:
-                    if now > until:
-                        self._end(call, "STALLED")
+            for key, (until, call) in list(self._until.items()):
+                reason = self._reason(call, now > until)
+                if reason and key in self._until and call.context.is_active():  # not if it went on in between
+                    call.reason = reason
+                    call.context.cancel()
 
-    def _end(self, call: Call, reason: str) -> None:
-        call.reason = reason
-        call.context.cancel()
+    def _reason(self, call: Call, late: bool) -> str:
+        """Why a call is to end; "" where it may go on."""
+        try:
+            call.check()
+        except TilewiseError as error:
+            return error.reason
+        return "STALLED" if late else ""

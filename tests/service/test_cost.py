@@ -13,18 +13,25 @@ from typing import Any
 import grpc
 import pytest
 
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.client.access import access
+from tilewise.client.publish import publish
+from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.confined import MEMORY_BYTES, confined
+from tilewise.hwdb.errors import Expired, TilewiseError, TooLarge
 from tilewise.hwdb.texts import DEPTH_MAX, read_json, read_toml
 from tilewise.server.architecture import read
 from tilewise.server.gate.policy import read as read_policy
 from tilewise.v1 import advisor_service_pb2 as advisor
+from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advice_pb2 import Axis, Neighbourhood, Range, RecommendRequest, SweepRequest, WeightedWorkload
 from tilewise.v1.advisor_service_pb2_grpc import AdvisorServiceStub
+from tilewise.v1.calibration_service_pb2_grpc import CalibrationServiceStub
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest
 from tilewise.v1.workload_pb2 import PHASE_DECODE, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 Serve = Callable[..., str]
+SKU = "h100-sxm5-80gb"
 DOTTED = ".".join(["a"] * 20_000)
 BOMBS = {
     "a dotted key": f"[model]\n{DOTTED} = 1\n",
@@ -170,3 +177,46 @@ def test_a_process_that_hears_nothing_is_ended_after_its_grace() -> None:
         assert time.monotonic() - begin < 5
         assert call.code() is not None
     process.stdout.close()
+
+
+def test_a_process_over_strangers_files_ends_when_nobody_waits() -> None:
+    def alive() -> None:
+        if time.monotonic() > last:
+            raise Expired("x", reason="EXPIRED")
+
+    last = time.monotonic() + 0.5
+    with pytest.raises(Expired):
+        confined("signal:pause", alive=alive)
+    assert time.monotonic() - last < 2
+
+
+def test_a_process_over_strangers_files_has_so_much_memory_and_none_of_the_servers_secrets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(TooLarge) as caught:
+        confined("builtins:eval", f"len(bytearray({MEMORY_BYTES}))")
+    assert caught.value.reason == "TOO_COSTLY"
+    monkeypatch.setenv("TILEWISE_STORE", "postgresql://x:secret@y/z")
+    assert "secret" not in str(confined("builtins:eval", "dict(__import__('os').environ)"))
+    with pytest.raises(TooLarge):  # it writes no file
+        confined("builtins:eval", "open('/tmp/tilewise-confined-test', 'w').write('x' * 100000)")
+    Path("/tmp/tilewise-confined-test").unlink()
+
+
+def test_a_validation_stops_at_the_callers_deadline(
+    serve: Serve, variant: Callable[[str], Calibration], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    address, calibration = serve(store=tmp_path / "store"), variant("x")
+    list(publish(calibration, address, promote=False))
+    monkeypatch.setattr(
+        "tilewise.server.service.uploads.confined", lambda *_, alive: confined("signal:pause", alive=alive)
+    )
+    request = pb.ValidateCalibrationRequest(name=f"gpus/{SKU}/calibrations/{calibration.id}")
+    with grpc.insecure_channel(address) as channel:
+        token = [("authorization", f"Bearer {access(address).token}")]
+        with pytest.raises(grpc.RpcError) as caught:
+            CalibrationServiceStub(channel).ValidateCalibration(request, timeout=2, metadata=token)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        time.sleep(1)
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        assert not any("confined" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children)

@@ -11,7 +11,7 @@ import pytest
 import trustme
 
 from tilewise.client.client import TilewiseClient
-from tilewise.client.publish import publications, publish, rollback
+from tilewise.client.publish import delete, publications, publish, rollback
 from tilewise.client.remote import Remote, ServerError
 from tilewise.client.render.calibration import audit_log
 from tilewise.hwdb.calibration import Calibration
@@ -202,6 +202,11 @@ def test_the_audit_log_names_who_did_what(
     assert [entry.reason for entry in log.publications][:2] == ["slower", "newer driver"]
     lines = audit_log(log).splitlines()
     assert len(lines) == 6 and lines[1].endswith("slower") and " ann " in lines[1]
+    with pytest.raises(NotAvailable, match="answers; publish another"):
+        delete(SKU, first.id, server, "")
+    assert delete(SKU, second.id, server, "wrong driver").startswith(f"{second.id} is gone from {SKU}; its files are")
+    newest = publications(SKU, server).publications[0]
+    assert (newest.who, newest.action, newest.id, newest.reason) == ("ann", "delete", second.id, "wrong driver")
 
 
 def test_over_tls_the_server_is_checked_and_a_token_is_carried(

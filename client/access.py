@@ -2,6 +2,7 @@
 
 TILEWISE_TOKEN         bearer token, or
 TILEWISE_TOKEN_FILE    the file that holds it, read anew for every connection, so that it can be rotated
+                       neither, and a server of this user's own on this machine: the token that it left in a file
 TILEWISE_CA            PEM of the authority that signed the server's certificate; unset: those of the system
 TILEWISE_CLIENT_CERT   PEM of the client's certificate chain, where the server demands one (mTLS)
 TILEWISE_CLIENT_KEY    its key
@@ -41,12 +42,23 @@ def access(server: str, token: str | None = None, secure: bool | None = None) ->
         secure = not (on_loopback(server) or plain) or "TILEWISE_CA" in os.environ
     if token is None:
         token = os.environ.get("TILEWISE_TOKEN", "") or (_content("TILEWISE_TOKEN_FILE") or b"").decode().strip()
+        token = token or _local(server)
     pem = (_content(name) for name in ("TILEWISE_CA", "TILEWISE_CLIENT_CERT", "TILEWISE_CLIENT_KEY"))
     return Access(token, secure, *pem)
 
 
 def on_loopback(server: str) -> bool:
     return server.rpartition(":")[0] in LOOPBACK
+
+
+def _local(server: str) -> str:
+    """The token of this user's own server on this machine; "" where there is none."""
+    port = server.rpartition(":")[2]
+    if not (on_loopback(server) and port.isdecimal()):
+        return ""
+    from tilewise.server.service.identity import local
+
+    return local.known(int(port))
 
 
 def _content(variable: str) -> bytes | None:

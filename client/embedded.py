@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from google.protobuf.message import Message
 
+from tilewise.server.messages.entrance import check_message
 from tilewise.server.service.servicers import services
 
 
@@ -16,10 +17,12 @@ class Embedded:
         self._services = services()
 
     def __call__(self, service: str, method: str, request: Message) -> Message:
+        check_message(request)
         answer: Message = getattr(self._services[service], method)(request)
         return answer
 
     def stream(self, service: str, method: str, request: Message) -> Iterator[Message]:
+        check_message(request)
         yield from getattr(self._services[service], method)(request)
 
     def close(self) -> None:

@@ -55,6 +55,13 @@ def rollback(sku: str, server: str, id: str, reason: str) -> str:
     return f"{answer.calibration.id} answers again for {sku}, in place of {answer.previous}"
 
 
+def delete(sku: str, id: str, server: str, reason: str) -> str:
+    """Take a calibration away; the line that says until when its files stay. Raises as the service does."""
+    request = pb.DeleteCalibrationRequest(name=f"gpus/{sku}/calibrations/{id}", reason=reason)
+    answer = cast(pb.DeleteCalibrationResponse, _ask(server, "DeleteCalibration", request))
+    return f"{id} is gone from {sku}; its files are purged on {answer.purge_time.ToDatetime():%Y-%m-%d}"
+
+
 def publications(sku: str, server: str) -> pb.ListPublicationsResponse:
     """The audit log of a SKU's calibrations, the newest first."""
     request = pb.ListPublicationsRequest(parent=f"gpus/{sku}", page_size=1000)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -26,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput, NotFound
+from tilewise.hwdb.texts import read_json
 from tilewise.hwdb.times import Trust
 
 SCHEMA = 1
@@ -34,6 +36,7 @@ NOT_SHAPE = ("sets",)  # key columns that vary how a shape was measured, not the
 ERROR_WORDS = ("family", "group")
 ERROR_NUMBERS = ("points", "refused", "mean_error", "p90_error", "bias", "interval_coverage")
 ERROR_MAX = 1e9
+FAMILY = re.compile(r"[a-z0-9_]{1,40}")  # names a file, so it is never a path
 UNHASHED = ("id", "content_sha256")  # card entries that state the hash itself
 
 Column = NDArray[Any]
@@ -62,11 +65,11 @@ class Calibration:
     @cached_property
     def card(self) -> dict[str, Any]:
         try:
-            found = json.loads((self.folder / "card.json").read_text(encoding="utf-8"))
+            found = read_json((self.folder / "card.json").read_text(encoding="utf-8"))
         except ValueError as error:
-            raise InvalidInput(f"{self.folder}/card.json is no JSON: {error}", reason="BAD_CALIBRATION") from error
+            raise InvalidInput(f"card.json is no JSON: {error}", reason="BAD_CALIBRATION") from error
         if not isinstance(found, dict):
-            raise InvalidInput(f"{self.folder}/card.json is no JSON object", reason="BAD_CALIBRATION")
+            raise InvalidInput("card.json is no JSON object", reason="BAD_CALIBRATION")
         return found
 
     @property
@@ -106,8 +109,12 @@ class Calibration:
         return self.card.get("production") is True
 
     def families(self) -> tuple[str, ...]:
-        """Families of operators that were timed, sorted."""
-        return tuple(sorted(self.card["families"]))
+        """Families of operators that were timed, sorted. Raises InvalidInput (BAD_CALIBRATION)."""
+        found = self.card["families"]
+        if not isinstance(found, dict) or not all(map(FAMILY.fullmatch, found)):
+            message = "card.json: families must be a table whose names are small letters, digits and _"
+            raise InvalidInput(message, reason="BAD_CALIBRATION")
+        return tuple(sorted(found))
 
     def key_columns(self, family: str) -> tuple[str, ...]:
         """The columns that tell a family's points apart."""
@@ -131,7 +138,7 @@ class Calibration:
         """
         if family not in self._measurements:
             path = self.measured() / f"{family}.csv"
-            if not path.is_file():
+            if not FAMILY.fullmatch(family) or not path.is_file():
                 raise NotFound(f"calibration {self.id} measured no {family}", reason="NOT_MEASURED", family=family)
             columns = read_columns(path)
             if "kernel" in columns and columns["kernel"].dtype.kind == "i":
@@ -149,7 +156,7 @@ class Calibration:
         """What was fitted to a family: arrays of its .npz, entries of its .json; empty where nothing was."""
         if family not in self._models:
             path = self.folder / "models" / f"{family}.json"
-            plain = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+            plain = read_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
             self._models[family] = {**plain, **read_arrays(path.with_suffix(".npz"))}
         return self._models[family]
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.confined import confined, waiting
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.trial import tried
 
 if TYPE_CHECKING:
     from tilewise.hwdb.gpu import Gpu
     from tilewise.hwdb.store.store import Store
 
 SHARED = ""  # the tenant whose calibrations everybody sees
-OPEN_MAX = 16  # calibrations kept in memory, some 20 MB each
 
 
 class ServedDatabase(Database):
     """A tenant's own calibrations, then the shared ones, then the packaged ones; so too which one answers (but see `active`)."""
 
-    def __init__(self, folder: Path, store: Store, tenant: str = SHARED) -> None:
+    def __init__(self, folder: Path, store: Store, tenant: str = SHARED, alive: Callable[[], None] = waiting) -> None:
+        """alive: is called while an upload is tried; what it raises ends that"""
         super().__init__(folder)
-        self.store, self.tenant = store, tenant
+        self.store, self.tenant, self._alive = store, tenant, alive
+        packaged = Database.packaged()
+        if folder == packaged.folder:  # the same for every tenant
+            self._skus, self._calibrations, self._published = (
+                packaged._skus,
+                packaged._calibrations,
+                packaged._published,
+            )
         self._tenants = (tenant, SHARED) if tenant != SHARED else (SHARED,)
         self._version = (-2, "")
         self._tried: set[str] = set()
-        self._opened: OrderedDict[tuple[str, str], Calibration] = OrderedDict()
 
     @property
     def version(self) -> str:
@@ -46,11 +52,11 @@ class ServedDatabase(Database):
 
     def calibration(self, sku: str, id: str) -> Calibration:
         """Raises NotFound (CALIBRATION_NOT_FOUND), listing what this tenant sees."""
-        found = self._opened.pop((sku, id), None) or self._open(sku, id)
-        self._opened[sku, id] = found
-        if len(self._opened) > OPEN_MAX:
-            self._opened.popitem(last=False)
-        return found
+        if id not in self.calibrations(sku):
+            self.store.refresh()  # it may have come to another replica a moment ago
+        if id in self.store.ids(self._tenants, sku):
+            return self.store.open(self._tenants, sku, id)
+        return super().calibration(sku, id)
 
     def active(self, sku: str) -> str | None:
         """The store's, unless that is of lower trust than the packaged one: a published one retires before a measured one."""
@@ -58,13 +64,6 @@ class ServedDatabase(Database):
         if kept and packaged and self.trust(sku, kept) < self.trust(sku, packaged):
             return packaged
         return kept or packaged
-
-    def _open(self, sku: str, id: str) -> Calibration:
-        if id not in self.calibrations(sku):
-            self.store.refresh()  # it may have come to another replica a moment ago
-        if id in self.store.ids(self._tenants, sku):
-            return self.store.open(self._tenants, sku, id)
-        return super()._open(sku, id)
 
     def gpu(self, name: str, calibration: str = "") -> Gpu:
         """As Database.gpu; an uploaded calibration is tried first. Raises NotAvailable (BAD_CALIBRATION) besides."""
@@ -75,6 +74,7 @@ class ServedDatabase(Database):
             and found.sha256 not in self._tried
             and found.id in self.store.ids(self._tenants, gpu.sku.name)
         ):
-            tried(found, gpu.sku)
+            folders = str(self.folder), gpu.sku.name, str(found.folder)
+            confined("tilewise.hwdb.judged:trial", *folders, alive=self._alive)
             self._tried.add(found.sha256)
         return gpu

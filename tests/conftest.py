@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+
+# Servers of tests leave their tokens there, not where the user's own are.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="tests-state-")
 
 SHARED = Path(os.environ.get("TILEWISE_SHARED", ROOT.parent / "shared"))
 LEFT_OUT = pytest.StashKey[int]()

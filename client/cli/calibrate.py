@@ -223,6 +223,18 @@ def rollback(sku: str, server: str, id: str, reason: str) -> None:
     click.echo(rollback(sku, server, id, reason))
 
 
+@calibrate.command()
+@click.argument("sku")
+@click.argument("id")
+@keeper_option
+@reason_option
+def delete(sku: str, id: str, server: str, reason: str) -> None:
+    """Take calibration ID of SKU away from a server. It must not answer; sent again it is back."""
+    from tilewise.client.publish import delete
+
+    click.echo(delete(sku, id, server, reason))
+
+
 def _find(name: str) -> Calibration:
     """A folder, or the id of a packaged calibration. Raises NotFound, listing what there is."""
     from tilewise.hwdb.calibration import Calibration

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound, TilewiseError, TooLarge
+from tilewise.hwdb.texts import printable
 
 USAGE, NOT_EVALUATED, INTERRUPTED = 2, 3, 130
 # The question has to change: bad input. Every other TilewiseError means that a good question could not be evaluated.
@@ -15,7 +16,7 @@ EXTRAS = {"torch": "calibrate", "scipy": "calibrate", "matplotlib": "plots"}  # 
 def report(error: Exception) -> int:
     """Print `error` as one line on stderr, with a hint where there is one, and return the exit code."""
     message, hint, code = describe(error)
-    click.echo(f"error: {' '.join(message.split())}", err=True)
+    click.echo(f"error: {printable(' '.join(message.split()))}", err=True)
     if hint:
         click.echo(f"hint: {hint}", err=True)
     return code

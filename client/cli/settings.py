@@ -12,6 +12,7 @@ import click
 
 from tilewise.client.cli.options import option
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.texts import without_password
 from tilewise.server.service.settings import settings_fields
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -35,8 +36,17 @@ def setting_option(field: Any) -> Callable[[Command], Command]:
         return option(flag, field.name, is_flag=True, default=field.default, help=about["help"])
     return option(
         name, type=type(field.default), default=field.default, show_default=field.default != "",
-        metavar=about["metavar"], help=about["help"],
+        metavar=about["metavar"], help=about["help"], callback=not_in_argument if about["secret"] else None,
     )  # fmt: skip
+
+
+def not_in_argument(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """Raises InvalidInput (PASSWORD_IN_ARGUMENT): every user of a machine sees the arguments of its processes."""
+    if source_of(context, str(parameter.name)) == "flag" and without_password(value) != value:
+        variable = f"TILEWISE_{str(parameter.name).upper()}"
+        message = f"{parameter.opts[0]} holds a password, which every user of the machine could see: use {variable}, or a file of it"
+        raise InvalidInput(message, reason="PASSWORD_IN_ARGUMENT", field=parameter.name or "")
+    return value
 
 
 def read_file(context: click.Context, _: click.Parameter, path: Path | None) -> None:

@@ -11,6 +11,7 @@ from tilewise.hwdb.errors import InvalidInput, TooLarge
 
 FILE_BYTES_MAX = 256 * 2**20
 FILES_MAX = 200
+CARD_BYTES_MAX = 2**20  # and of plain numbers of a model; the largest of ours have 10 kB
 NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,80}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -32,8 +33,9 @@ def check_announced(sku: str, id: str, sha256: str, files: Mapping[str, Announce
     for name, file in files.items():
         if not FILES.fullmatch(name):
             raise bad_upload(f"{name[:80]!r} is no file of a calibration")
-        if not 0 <= file.size_bytes <= FILE_BYTES_MAX:
-            raise TooLarge(f"{name} has {file.size_bytes} bytes; at most {FILE_BYTES_MAX}", reason="UPLOAD_TOO_LARGE")
+        most = CARD_BYTES_MAX if name.endswith(".json") else FILE_BYTES_MAX
+        if not 0 <= file.size_bytes <= most:
+            raise TooLarge(f"{name} has {file.size_bytes} bytes; at most {most}", reason="UPLOAD_TOO_LARGE")
     whole = sum(file.size_bytes for file in files.values())
     if whole > BYTES_MAX:
         raise TooLarge(f"the files have {whole} bytes; at most {BYTES_MAX}", reason="UPLOAD_TOO_LARGE")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, Unavailable
+from tilewise.hwdb.texts import without_password
 
 SQLITE_FILE = "calibrations.sqlite"
 BUSY_S = 10.0  # one writer at a time: the next waits
@@ -23,18 +25,21 @@ STATEMENT_MS = 15_000
 FULL = re.compile(r"disk (is )?full|No space left|file too large|could not extend file|disk I/O error", re.IGNORECASE)
 
 
-def open_engine(where: str) -> Engine:
+def open_engine(where: str, password: str = "") -> Engine:
     """The database in a folder (SQLite), or at a URL. Raises InvalidInput (BAD_STORE), Unavailable and TooLarge."""
     try:
-        engine = _postgresql(where) if where.startswith("postgres") else _sqlite(where)
+        engine = _postgresql(where, password) if where.startswith("postgres") else _sqlite(where)
     except (ArgumentError, OSError) as error:
-        raise InvalidInput(f"{where.split('@')[-1]!r} is no folder and no URL: {error}", reason="BAD_STORE") from error
+        raise InvalidInput(
+            f"{without_password(where)!r} is no folder and no URL: {error}", reason="BAD_STORE"
+        ) from error
     migrate(engine)
     return engine
 
 
-def _postgresql(where: str) -> Engine:
+def _postgresql(where: str, password: str) -> Engine:
     url = make_url(where).set(drivername="postgresql+psycopg")
+    url = url.set(password=password) if password else url
     options = {
         "connect_timeout": CONNECT_S,
         "options": f"-c statement_timeout={STATEMENT_MS}",
@@ -47,7 +52,10 @@ def _sqlite(where: str) -> Engine:
     """WAL: readers never wait for the writer. synchronous=FULL: what was acknowledged outlives a power cut."""
     folder = Path(where.removeprefix("sqlite:///"))
     path = folder if where.startswith("sqlite:///") else folder / SQLITE_FILE
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    with suppress(PermissionError):  # another user's, who shares it
+        path.chmod(0o600)  # SQLite gives its other files the same
     engine = create_engine(f"sqlite:///{path}", connect_args={"timeout": BUSY_S})
 
     @event.listens_for(engine, "connect")

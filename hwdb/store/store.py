@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from sqlalchemy import Connection, and_, delete, insert, select, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, NotAvailable, NotFound
 from tilewise.hwdb.store import tables
 from tilewise.hwdb.store.engine import open_engine, reading, writing
+from tilewise.hwdb.store.shelf import Shelf
 
-STALE_S = 24 * 3600
+DAY_S = 24 * 3600
+STALE_S = DAY_S  # an upload that nobody goes on with
+DELETED_S = 30 * DAY_S  # until a deleted calibration's files are gone for good
+CANDIDATE_S = 180 * DAY_S  # until one that never answered is deleted
+QUOTA_BYTES = 2**30  # of one tenant
 SHARED = ""  # the tenant whose calibrations everybody sees
 
 
@@ -33,7 +37,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the audit log. action: "upload", "publish" or "rollback"; at: seconds since 1970."""
+    """One line of the audit log. action: "upload", "publish", "rollback", "delete" or "expire"; at: seconds since 1970."""
 
     number: int
     at: int
@@ -47,18 +51,18 @@ class Entry:
 class Store:
     """A database of calibrations. Questions are answered from a snapshot; `refresh` sees what other processes did."""
 
-    def __init__(self, where: str | Path) -> None:
-        """where: a folder, or a postgresql:// URL. Raises as `open_engine` does."""
-        self.engine = open_engine(str(where))
-        self._files = tempfile.TemporaryDirectory(prefix="tilewise-store-")
-        self._lock = threading.Lock()
+    def __init__(self, where: str | Path, quota_bytes: int = QUOTA_BYTES, password: str = "") -> None:
+        """where: a folder, or a postgresql:// URL; quota_bytes: what one tenant may keep; password: of the database,
+        where the URL has none. Raises as `open_engine` does."""
+        self.engine, self.quota_bytes = open_engine(str(where), password), quota_bytes
+        self.shelf, self.finishing = Shelf(), threading.Lock()
         self.snapshot = Snapshot()
         self.sweep()
         self.refresh()
 
     def close(self) -> None:
         self.engine.dispose()
-        self._files.cleanup()
+        self.shelf.close()
 
     def refresh(self) -> bool:
         """Whether something changed since the last look. Raises Unavailable; the snapshot then stays."""
@@ -69,7 +73,8 @@ class Store:
                 return False
             known, pointers = tables.calibration, tables.active
             ids: dict[tuple[str, str], list[str]] = {}
-            for tenant, sku, id in connection.execute(select(known.c.tenant, known.c.sku, known.c.id)):
+            there = select(known.c.tenant, known.c.sku, known.c.id).where(known.c.deleted_at == 0)
+            for tenant, sku, id in connection.execute(there):
                 ids.setdefault((tenant, sku), []).append(id)
             found = connection.execute(select(pointers.c.tenant, pointers.c.sku, pointers.c.id))
             active = {(tenant, sku): id for tenant, sku, id in found}
@@ -90,20 +95,18 @@ class Store:
         """Raises NotFound (CALIBRATION_NOT_FOUND), listing what these tenants have."""
         for tenant in tenants:
             if id in self.snapshot.ids.get((tenant, sku), ()):
-                return Calibration.open(self._folder(tenant, sku, id))
-        known = ", ".join(self.ids(tenants, sku)) or "none"
-        message = f"{sku} has no calibration {id[:80]!r}; it has {known}"
-        raise NotFound(message, reason="CALIBRATION_NOT_FOUND", field="name", gpu=sku)
+                return self.shelf.get((tenant, sku, id), partial(self._contents, tenant, sku, id))
+        raise self._unknown(tenants, sku, id)
 
     def holds(self, tenant: str, sku: str, id: str, sha256: str) -> bool:
         """Whether a tenant has this very calibration. Raises Conflict where it has another of that id."""
         table = tables.calibration
         with reading(self.engine) as connection:
-            one = select(table.c.content_sha256).where(_of(table.c, tenant, sku), table.c.id == id)
-            found = connection.execute(one).scalar_one_or_none()
+            one = select(table.c.content_sha256, table.c.deleted_at).where(_of(table.c, tenant, sku), table.c.id == id)
+            found, deleted_at = connection.execute(one).one_or_none() or (None, 0)
         if found not in (None, sha256):
             raise Conflict(f"{id} is there with other content; calibrations never change", reason="IMMUTABLE")
-        return found is not None
+        return found is not None and not deleted_at
 
     def take_in(
         self, tenant: str, sku: str, id: str, sha256: str, contents: Mapping[str, bytes], who: str,
@@ -113,7 +116,9 @@ class Store:
         own = {"tenant": tenant, "sku": sku, "id": id}
         with writing(self.engine) as connection:
             if not self.holds(tenant, sku, id, sha256):
-                row = {**own, "content_sha256": sha256, "who": who, "at": int(time.time())}
+                self._purge(connection, **own)  # it may have been deleted
+                row = {**own, "content_sha256": sha256, "who": who, "at": int(time.time()), "deleted_at": 0}
+                row["size_bytes"] = sum(map(len, contents.values()))
                 connection.execute(insert(tables.calibration).values(row))
                 rows = [{**own, "path": path, "content": content} for path, content in contents.items()]
                 connection.execute(insert(tables.calibration_file), rows)
@@ -135,6 +140,7 @@ class Store:
             raise NotAvailable(f"{id} was not taken on a production GPU; it never answers", reason="NOT_PRODUCTION")
         pointers = tables.active
         with writing(self.engine) as connection:
+            self._check_there(connection, (tenant, SHARED), sku, id)
             mine = _of(pointers.c, tenant, sku)
             before: str | None = connection.execute(select(pointers.c.id).where(mine)).scalar_one_or_none()
             if expected_active is not None and (before or "") != expected_active:
@@ -155,7 +161,9 @@ class Store:
         """
         self.refresh()
         now = self.active((tenant,), sku)
-        earlier = [entry.id for entry in self.history(tenant, sku) if entry.action != "upload" and entry.id != now]
+        there = {*self.ids((tenant, SHARED), sku)} - {now}
+        moves = ("publish", "rollback")
+        earlier = [entry.id for entry in self.history(tenant, sku) if entry.action in moves and entry.id in there]
         if now is None or not earlier:
             raise NotAvailable(f"{sku} has no earlier calibration to go back to", reason="NOTHING_TO_ROLL_BACK")
         if id is not None and id not in earlier:
@@ -165,6 +173,49 @@ class Store:
         self.publish(tenant, sku, chosen, who, reason, expected_active=now, action="rollback")
         return chosen, now
 
+    def delete(self, tenant: str, sku: str, id: str, who: str = "", reason: str = "") -> None:
+        """Take a tenant's own calibration away. Nobody sees it any more; its files go DELETED_S later, and sent again it is back.
+
+        Raises NotFound, and NotAvailable (CALIBRATION_ACTIVE) where it answers somebody.
+        """
+        with writing(self.engine) as connection:
+            self._check_there(connection, (tenant,), sku, id)
+            if self._answers(connection, tenant, sku, id):
+                message = f"{id} answers; publish another one or roll back before you delete it"
+                raise NotAvailable(message, reason="CALIBRATION_ACTIVE", field="name")
+            self._take_away(connection, tenant, sku, id, who, "delete", reason)
+        self.refresh()
+        self.shelf.drop((tenant, sku, id))
+
+    def _take_away(
+        self, connection: Connection, tenant: str, sku: str, id: str, who: str, action: str, reason: str
+    ) -> None:
+        table = tables.calibration
+        one = and_(_of(table.c, tenant, sku), table.c.id == id)
+        connection.execute(update(table).where(one).values(deleted_at=int(time.time())))
+        self._record(connection, who, action, reason, tenant=tenant, sku=sku, id=id, before="")
+
+    def _check_there(self, connection: Connection, tenants: Sequence[str], sku: str, id: str) -> None:
+        """Raises NotFound, as `open` does, where it is not, or was deleted a moment ago."""
+        table = tables.calibration.c
+        one = and_(table.tenant.in_(tenants), table.sku == sku, table.id == id, table.deleted_at == 0)
+        if not connection.execute(select(func.count()).select_from(tables.calibration).where(one)).scalar_one():
+            raise self._unknown(tenants, sku, id)
+
+    def _answers(self, connection: Connection, tenant: str, sku: str, id: str) -> bool:
+        """Whether it is active, for its tenant or, shared, for one that has none of its own of that id."""
+        pointers, known = tables.active.c, tables.calibration.c
+        users = set(connection.execute(select(pointers.tenant).where(pointers.sku == sku, pointers.id == id)).scalars())
+        if tenant != SHARED:
+            return tenant in users
+        own = select(known.tenant).where(known.sku == sku, known.id == id, known.deleted_at == 0)
+        return bool(users - {*connection.execute(own).scalars()} | users & {SHARED})
+
+    def _unknown(self, tenants: Sequence[str], sku: str, id: str) -> NotFound:
+        known = ", ".join(self.ids(tenants, sku)) or "none"
+        message = f"{sku} has no calibration {id[:80]!r}; it has {known}"
+        return NotFound(message, reason="CALIBRATION_NOT_FOUND", field="name", gpu=sku)
+
     def history(self, tenant: str, sku: str) -> list[Entry]:
         """The audit log of a tenant's calibrations of a SKU, oldest first."""
         log = tables.audit.c
@@ -173,17 +224,37 @@ class Store:
             found = connection.execute(select(*columns).where(_of(log, tenant, sku)).order_by(log.number))
             return [Entry(*row) for row in found]
 
-    def sweep(self, older_than_s: float = STALE_S) -> None:
-        """Forget uploads that nobody has gone on with."""
-        files, pieces = tables.upload_file, tables.upload_piece
+    def sweep(self, now: float | None = None) -> None:
+        """Forget uploads that nobody goes on with, delete candidates that nobody publishes, purge what was deleted long ago."""
+        now = time.time() if now is None else now
+        table, pointers, log = tables.calibration, tables.active.c, tables.audit.c
+        used = select(log.id).where(log.action.in_(("publish", "rollback")), log.sku == table.c.sku)
+        answering = select(pointers.id).where(pointers.sku == table.c.sku)
+        old = and_(table.c.at < now - CANDIDATE_S, table.c.id.not_in(used), table.c.id.not_in(answering))
+        which = select(table.c.tenant, table.c.sku, table.c.id)
         with writing(self.engine) as connection:
-            fresh = select(files.c.tenant, files.c.content_sha256).where(files.c.at >= time.time() - older_than_s)
-            kept = {tuple(row) for row in connection.execute(fresh)}
-            every = connection.execute(select(files.c.tenant, files.c.content_sha256).distinct())
-            for tenant, sha256 in {tuple(row) for row in every} - kept:
-                for table in (pieces, files):
-                    old = and_(table.c.tenant == tenant, table.c.content_sha256 == sha256)
-                    connection.execute(delete(table).where(old))
+            self.forget_uploads(connection, STALE_S, now=now)
+            for row in connection.execute(which.where(old, table.c.deleted_at == 0)).all():
+                self._take_away(connection, *row, "server", "expire", "it was never published")
+            gone = and_(table.c.deleted_at > 0, table.c.deleted_at < now - DELETED_S)
+            for tenant, sku, id in connection.execute(which.where(gone)).all():
+                self._purge(connection, tenant, sku, id)
+
+    def forget_uploads(
+        self, connection: Connection, older_than_s: float, *, empty: bool = False, now: float | None = None
+    ) -> None:
+        """Of those older than that: all, or those of which nothing has come."""
+        files, last = tables.upload_file.c, (time.time() if now is None else now) - older_than_s
+        newest, have = func.max(files.at), func.sum(files.received_bytes)
+        found = select(files.tenant, files.content_sha256).group_by(files.tenant, files.content_sha256)
+        found = found.having(newest < last, have == 0) if empty else found.having(newest < last)
+        for tenant, sha256 in connection.execute(found).all():
+            for table in (tables.upload_piece, tables.upload_file):
+                connection.execute(delete(table).where(table.c.tenant == tenant, table.c.content_sha256 == sha256))
+
+    def _purge(self, connection: Connection, tenant: str, sku: str, id: str) -> None:
+        for table in (tables.calibration_file, tables.calibration):
+            connection.execute(delete(table).where(_of(table.c, tenant, sku), table.c.id == id))
 
     def _record(self, connection: Connection, who: str, action: str, why: str, **own: str) -> None:
         """Add to the audit log, and let every process see that something changed."""
@@ -193,26 +264,12 @@ class Store:
         entry = {"number": now, "at": int(time.time()), "who": who, "action": action, "reason": why, **own}
         connection.execute(insert(tables.audit).values(entry))
 
-    def _folder(self, tenant: str, sku: str, id: str) -> Path:
-        """A calibration's files on this machine's disk, fetched when first asked for."""
-        folder = Path(self._files.name) / (tenant or "shared") / sku / id
-        with self._lock:
-            if not folder.is_dir():
-                table = tables.calibration_file
-                with reading(self.engine) as connection:
-                    every = select(table.c.path, table.c.content).where(_of(table.c, tenant, sku), table.c.id == id)
-                    contents = {path: bytes(content) for path, content in connection.execute(every)}
-                folder.parent.mkdir(parents=True, exist_ok=True)
-                draft = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".draft-"))
-                write_files(draft, contents)
-                os.replace(draft, folder)
-        return folder
-
-
-def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
-    for name, content in contents.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
+    def _contents(self, tenant: str, sku: str, id: str) -> dict[str, bytes]:
+        """A calibration's files."""
+        table = tables.calibration_file
+        every = select(table.c.path, table.c.content).where(_of(table.c, tenant, sku), table.c.id == id)
+        with reading(self.engine) as connection:
+            return {path: bytes(content) for path, content in connection.execute(every)}
 
 
 def _of(columns: object, tenant: str, sku: str) -> ColumnElement[bool]:

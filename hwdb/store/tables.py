@@ -13,9 +13,9 @@ def _table(name: str, text: str = "", whole: str = "", binary: str = "") -> Tabl
     return Table(name, metadata, *columns)
 
 
-calibration = _table("calibration", "tenant sku id content_sha256 who", "at")
+calibration = _table("calibration", "tenant sku id content_sha256 who", "at size_bytes deleted_at")
 calibration_file = _table("calibration_file", "tenant sku id path", binary="content")
-upload_file = _table("upload_file", "tenant content_sha256 path sha256", "size_bytes received_bytes at")
+upload_file = _table("upload_file", "tenant content_sha256 path sha256 who", "size_bytes received_bytes at")
 upload_piece = _table("upload_piece", "tenant content_sha256 path", "offset_bytes", "content")
 active = _table("active", "tenant sku id")
 audit = _table("audit", "tenant who action sku id before reason", "number at")

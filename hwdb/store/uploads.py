@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 import hashlib
-import io
-import tempfile
 import time
-import zipfile
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from sqlalchemy import Connection, Table, and_, delete, insert, select, update
+from sqlalchemy import Connection, Table, and_, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.confined import confined, waiting
 from tilewise.hwdb.errors import Conflict, InvalidInput, TooLarge
+from tilewise.hwdb.scratch import Scratch
 from tilewise.hwdb.store.announced import Announced, bad_upload, check_announced
 from tilewise.hwdb.store.engine import reading, writing
-from tilewise.hwdb.store.store import Store, write_files
+from tilewise.hwdb.store.shelf import write_files
+from tilewise.hwdb.store.store import Store
+from tilewise.hwdb.store.tables import calibration as known
 from tilewise.hwdb.store.tables import upload_file, upload_piece
 
 STAGED_MAX = 16  # uploads of one tenant on their way at a time
-UNPACKED_MAX = 512 * 2**20  # bytes of one .npz file once unpacked
+STAGED_OF_CALLER = 4  # so that none takes all of them
+EMPTY_S = 600  # one of which nothing has come is forgotten by then
+COUNTED_MIN = 2**20  # bytes that every calibration counts for at least: each is a row that all look at
 
 
 class Upload:
     """A broken connection leaves it staged, to be gone on with; nothing is visible before `finish`."""
 
     def __init__(
-        self, store: Store, tenant: str, sku: str, id: str, sha256: str, files: Mapping[str, Announced]
+        self, store: Store, tenant: str, sku: str, id: str, sha256: str, files: Mapping[str, Announced], who: str = ""
     ) -> None:
-        """Starts an upload, or goes on with one of the same hash. Raises as `check_announced` does, and Conflict."""
+        """Starts an upload, or goes on with one of the same hash. Raises as `check_announced` and `_check_room` do, and Conflict."""
         check_announced(sku, id, sha256, files)
-        self.store, self.tenant, self.sku, self.id, self.sha256 = store, tenant, sku, id, sha256
+        self.store, self.tenant, self.sku, self.id, self.sha256, self.who = store, tenant, sku, id, sha256, who
         self.files = dict(files)
         self.stored = False
         if not self._stored_by_now():
@@ -60,19 +62,30 @@ class Upload:
     def complete(self) -> bool:
         return self.received() == {name: file.size_bytes for name, file in self.files.items()}
 
-    def finish(self, who: str = "") -> Calibration:
-        """Make the calibration visible, whole. Raises InvalidInput, and forgets the upload, where a hash is wrong."""
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files.values())
+
+    def finish(self, alive: Callable[[], None] = waiting) -> Calibration:
+        """Make the calibration visible, whole. Raises InvalidInput, and forgets the upload, where a hash is wrong.
+
+        alive: is called while the files are checked; what it raises ends that
+        """
+        with self.store.finishing:  # one at a time: it is in memory, whole
+            return self._finish(alive)
+
+    def _finish(self, alive: Callable[[], None]) -> Calibration:
         if self.stored:
             return self.store.open((self.tenant,), self.sku, self.id)
         try:
             contents = self._contents()
-            self._check(contents)
-        except InvalidInput:
+            self._check(contents, alive)
+        except (InvalidInput, TooLarge):
             if not self._stored_by_now():
                 self.discard()
                 raise
         else:
-            self.store.take_in(self.tenant, self.sku, self.id, self.sha256, contents, who, self.forget)
+            self.store.take_in(self.tenant, self.sku, self.id, self.sha256, contents, self.who, self.forget)
         return self.store.open((self.tenant,), self.sku, self.id)
 
     def discard(self) -> None:
@@ -91,17 +104,42 @@ class Upload:
         if {path: Announced(size, sha256) for path, size, sha256 in found} == self.files:
             return
         self.forget(connection)
-        others = select(table.c.content_sha256).where(table.c.tenant == self.tenant).distinct()
-        if len(connection.execute(others).all()) >= STAGED_MAX:
-            message = f"{STAGED_MAX} uploads are on their way already; finish one, or wait a day for it to be forgotten"
-            raise TooLarge(message, reason="TOO_MANY_UPLOADS")
-        own = {"tenant": self.tenant, "content_sha256": self.sha256, "received_bytes": 0, "at": now}
+        self._check_room(connection)
+        own = {
+            "tenant": self.tenant,
+            "content_sha256": self.sha256,
+            "who": self.who,
+            "received_bytes": 0,
+            "at": now,
+        }
         rows = [
             {**own, "path": name, "size_bytes": file.size_bytes, "sha256": file.sha256}
             for name, file in self.files.items()
         ]
         if rows:
             connection.execute(insert(table), rows)
+
+    def _check_room(self, connection: Connection) -> None:
+        """Raises TooLarge (TOO_MANY_UPLOADS, QUOTA_EXCEEDED) where the tenant, or the caller, has no room for one more."""
+        table = upload_file.c
+        self.store.forget_uploads(connection, EMPTY_S, empty=True)
+        staged = select(table.content_sha256, func.min(table.who), func.sum(table.size_bytes))
+        others = connection.execute(staged.where(table.tenant == self.tenant).group_by(table.content_sha256)).all()
+        mine = sum(who == self.who for _, who, _ in others)
+        if len(others) >= STAGED_MAX or mine >= STAGED_OF_CALLER:
+            message = (
+                f"{mine} uploads of {self.who or 'this caller'} and {len(others)} of the tenant are on their way already; at most "
+                f"{STAGED_OF_CALLER} and {STAGED_MAX}: finish one, or wait a day for it to be forgotten"
+            )
+            raise TooLarge(message, reason="TOO_MANY_UPLOADS")
+        kept = connection.execute(select(known.c.size_bytes).where(known.c.tenant == self.tenant)).scalars()
+        used = sum(max(size, COUNTED_MIN) for size in (*kept, *(int(size) for _, _, size in others)))
+        if used + max(self.size_bytes, COUNTED_MIN) > self.store.quota_bytes:
+            message = (
+                f"the tenant's calibrations have {used >> 20} MiB, this one {self.size_bytes >> 20}; at most "
+                f"{self.store.quota_bytes >> 20}: delete some (deleted ones count for a month)"
+            )
+            raise TooLarge(message, reason="QUOTA_EXCEEDED")
 
     def _add(self, connection: Connection, path: str, offset: int, data: bytes) -> None:
         have = self._received(connection).get(path)
@@ -148,38 +186,11 @@ class Upload:
                 raise bad_upload(f"{name} is not what was announced: its hash differs")
         return {name: bytes(content) for name, content in found.items()}
 
-    def _check(self, contents: Mapping[str, bytes]) -> None:
+    def _check(self, contents: Mapping[str, bytes], alive: Callable[[], None]) -> None:
         """Raises InvalidInput where the files are another calibration than was announced, or none."""
-        with tempfile.TemporaryDirectory(prefix="tilewise-upload-") as folder:
-            write_files(Path(folder), contents)
-            calibration = Calibration.open(folder) if "card.json" in contents else None
-            if calibration is None:
-                raise bad_upload("there is no card.json among the files")
-            card = calibration.card
-            missing = [key for key in ("id", "sku", "content_sha256") if not isinstance(card.get(key), str)]
-            if missing:
-                raise bad_upload(f"card.json has no {', '.join(missing)}")
-            if (calibration.content_sha256(), calibration.id) != (self.sha256, self.id):
-                raise bad_upload(f"the files are calibration {calibration.id[:80]}, not {self.id}")
-            if card["content_sha256"] != self.sha256 or not self.id.endswith(self.sha256[:8]):
-                raise bad_upload(f"the card states a hash or an id that is not its files'; {self.sha256[:8]} is")
-            _ = calibration.trust, calibration.held_out_errors  # lists show them, so they must be sane
-            if calibration.sku != self.sku:
-                raise bad_upload(f"the card says {calibration.sku[:80]}, not {self.sku}")
-        for name, content in contents.items():
-            if name.endswith(".npz"):
-                _check_archive(name, content)
+        with Scratch() as scratch:
+            write_files(scratch.path, contents)
+            confined("tilewise.hwdb.judged:arrived", str(scratch.path), self.sku, self.id, self.sha256, alive=alive)
 
     def _mine(self, table: Table) -> ColumnElement[bool]:
         return and_(table.c.tenant == self.tenant, table.c.content_sha256 == self.sha256)
-
-
-def _check_archive(name: str, content: bytes) -> None:
-    """Raises InvalidInput for an archive that would not fit into memory once unpacked."""
-    try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            unpacked = sum(member.file_size for member in archive.infolist())
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise bad_upload(f"{name} is no archive of arrays: {error}") from error
-    if unpacked > UNPACKED_MAX:
-        raise bad_upload(f"{name} holds {unpacked} bytes once unpacked; at most {UNPACKED_MAX}")

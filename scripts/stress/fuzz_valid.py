@@ -129,6 +129,9 @@ class Valid:
     def _RollbackCalibration(self) -> calibrations.RollbackCalibrationRequest:
         return calibrations.RollbackCalibrationRequest(parent=f"gpus/{self._random.choice(GPUS[:2])}", reason="fuzz")
 
+    def _DeleteCalibration(self) -> calibrations.DeleteCalibrationRequest:
+        return calibrations.DeleteCalibrationRequest(name=self._name(), reason="fuzz")
+
     def _ListPublications(self) -> calibrations.ListPublicationsRequest:
         return calibrations.ListPublicationsRequest(parent=f"gpus/{self._random.choice(GPUS)}", page_size=2)
 

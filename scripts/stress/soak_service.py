@@ -19,15 +19,18 @@ from pathlib import Path
 import grpc
 from bench_service import question, serving, unseen
 from break_service import SKU, variant
+from fuzz_random import CONFIGS
 from fuzz_service import Fuzz, memory_mib
 
 from tilewise.client.publish import publish
 from tilewise.client.remote import Remote
 from tilewise.hwdb.errors import TilewiseError
+from tilewise.server.service.rpc.methods import methods
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advisor_service_pb2 import BatchPredictRequest, PredictRequest
 
 CLIENTS = 4
+ASKED = next(method for method in methods() if method.name == "Predict")
 CALIBRATIONS = 4
 
 
@@ -37,7 +40,7 @@ class Client(threading.Thread):
     def __init__(self, port: int, stop: threading.Event, seed: int) -> None:
         super().__init__(daemon=True)
         self._channel = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
-        self._told, self._random, self._fuzz = stop, random.Random(seed), Fuzz(seed)
+        self._told, self._random, self._fuzz = stop, random.Random(seed), Fuzz(seed, CONFIGS, [])
         self.codes: Counter[str] = Counter()
 
     def run(self) -> None:
@@ -68,7 +71,7 @@ class Client(threading.Thread):
         self._channel.unary_unary("/tilewise.v1.HardwareService/ListGpus")(b"", timeout=30)
 
     def nonsense(self) -> None:
-        self.predict(self._fuzz.bytes_of(PredictRequest))
+        self.predict(self._fuzz.call(ASKED)[0])
 
     def cancelled(self) -> None:
         self._channel.unary_unary("/tilewise.v1.AdvisorService/Predict").future(question(**unseen())).cancel()

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-import tomllib
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TooLarge
+from tilewise.hwdb.texts import read_json, read_toml
 from tilewise.server.architecture.families import Family, family, key_rules
+from tilewise.server.deadline import check_alive
 
-LARGEST_BYTES = 4 * 2**20  # the longest real config.json seen is 0.1 MB
+LARGEST_BYTES = 2**20  # the longest real config.json seen is 0.1 MB
 
 
 def parse(text: str) -> dict[str, Any]:
+    check_alive()
     if len(text) > LARGEST_BYTES:
         raise TooLarge(
             f"the config is {len(text) / 2**20:.1f} MiB; at most {LARGEST_BYTES >> 20} MiB is read",
@@ -32,19 +33,17 @@ def parse(text: str) -> dict[str, Any]:
 
 def _parse_json(text: str) -> Any:
     try:
-        return json.loads(text.lstrip("\ufeff"))
+        return read_json(text.lstrip("\ufeff"), finite=False)
     except ValueError as error:
         raise _unreadable(f"the config is no valid JSON: {error}") from error
-    except RecursionError as error:
-        raise _unreadable("the config is nested too deeply") from error
 
 
 def _parse_toml(text: str) -> Any:
     """Our own form: one [model] table."""
     try:
-        table = tomllib.loads(text)
-    except (ValueError, RecursionError) as error:
-        if re.search(r"^\s*[\w.\"-]+:(\s|$)", text, re.MULTILINE):
+        table = read_toml(text)
+    except ValueError as error:
+        if re.search(r"^[ \t]*+[\w.\"-]++:(\s|$)", text, re.MULTILINE):
             raise _unreadable(
                 "the config is YAML, which is not read; give its config.json or a Tilewise TOML"
             ) from error

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 from typing import TypeVar
 
+from tilewise.server.deadline import check_alive
 from tilewise.server.gate.findings import rated
 from tilewise.server.gate.patterns import matches
 from tilewise.server.gate.places import Place
@@ -21,14 +22,20 @@ Found = TypeVar("Found", Comparison, Finding)
 def silenced(policy: Policy, today: date, found: Sequence[Found]) -> list[Found]:
     """The same, with its reason what an allowance covers; where several do, the last one's."""
     known = [allowance for allowance in policy.allowances if not expired(allowance, today)]
-    reasons = [[one.reason for one in known if _silences(one, each, policy)] for each in found]
-    return [replace(each, suppressed_by=why[-1]) if why else each for each, why in zip(found, reasons, strict=True)]
+    return [_silenced(policy, known, each) for each in found]
+
+
+def _silenced(policy: Policy, known: Sequence[Allowance], found: Found) -> Found:
+    check_alive()
+    reasons = [one.reason for one in known if _silences(one, found, policy)]
+    return replace(found, suppressed_by=reasons[-1]) if reasons else found
 
 
 def stale(policy: Policy, today: date, findings: Sequence[Finding], checked: Sequence[str]) -> list[Finding]:
     """Allowances that have expired, and those that silence nothing in any configuration that was checked."""
     found = []
     for allowance in policy.allowances:
+        check_alive()
         covered = any(_covers(allowance, path, policy) for path in checked)
         if expired(allowance, today):
             message = f"the allowance of {allowance.code} for {allowance.config} ended on {allowance.until}"

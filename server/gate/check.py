@@ -20,6 +20,7 @@ from tilewise.server.gate.policy import Budget, Policy, Severity
 from tilewise.server.gate.results import Answer, Comparison, Finding, Question, Verdict
 
 MOST_ITEMS = 10_000
+MOST_COMPARISONS = 100_000
 DATASHEET = "datasheet"  # in place of a calibration's id: none answers
 GpuOf = Callable[[str], Gpu]
 
@@ -36,6 +37,7 @@ def check(question: Question, gpu_of: GpuOf) -> Answer:
     before = _before(question, policy)
     asked = _asked(policy, before or policy, gpu_of)
     _answered_by(asked, question.calibration, policy.since)
+    check_comparisons(question.count, policy, asked)
     inspector = Inspector(policy, cures := Cures())
     same_policy = before is not None and (before.gpus, before.limits) == (policy.gpus, policy.limits)
     comparisons: list[Comparison] = []
@@ -66,6 +68,17 @@ def _not_too_many(count: int) -> None:
     if count > MOST_ITEMS:
         message = f"{count} configurations in a check; at most {MOST_ITEMS}"
         raise TooLarge(message, reason="BATCH_TOO_LARGE", field="items")
+
+
+def check_comparisons(changes: int, policy: Policy, asked: Sequence[Asked]) -> None:
+    """Raises TooLarge where a check would make more comparisons than an answer can hold; each is some 500 bytes."""
+    of_each = sum(len(budget.gpus) * len(budget.workloads) for budget in policy.budgets)
+    for count, what in ((changes * of_each, "comparisons"), (changes * len(asked), "predictions")):
+        if count > MOST_COMPARISONS:
+            message = f"the check needs {count:,} {what}; at most {MOST_COMPARISONS:,}: judge fewer files, or by fewer budgets"
+            raise TooLarge(
+                message, reason="TOO_MANY_CANDIDATES", field="policy_toml", count=count, limit=MOST_COMPARISONS
+            )
 
 
 def _before(question: Question, policy: Policy) -> Policy | None:
@@ -125,6 +138,7 @@ def _comparisons(change: Change, policy: Policy, asked: Sequence[Asked], cures: 
     for budget in policy.budgets:
         if not matches(change.path, budget.config, policy.path):
             continue
+        check_alive()
         for each in asked:
             if each.called in budget.gpus and each.name in budget.workloads:
                 yield _comparison(change, budget, each, cures)

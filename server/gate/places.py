@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
+from functools import lru_cache
 from typing import NamedTuple
 
 from tilewise.server.architecture.families import family, names
@@ -21,18 +23,22 @@ _TOKEN = re.compile(
 )
 
 
+@lru_cache(8)  # every finding about a file asks again
 def places(text: str) -> dict[str, Place]:
     """The place of every key of valid JSON by its path ("text_config.hidden_size"); keys inside of lists are left out."""
     found: dict[str, Place] = {}
     stack: list[str | None] = []  # the path of each object that is open; None: a list, or inside of one
     key, at = "", 0
+    lines = [0, *(found.end() for found in re.finditer("\n", text))]  # where each begins
     while token := _TOKEN.match(text, at):
         at = token.end()
         if token["colon"]:
             parent = stack[-1] if stack else ""
             key = "" if parent is None else f"{parent}{json.loads(token['text'])}"
             if parent is not None:
-                found.setdefault(key, _place(text, token.start("text")))
+                start = token.start("text")
+                line = bisect_right(lines, start)
+                found.setdefault(key, Place(line, start - lines[line - 1] + 1))
         elif token["sign"] in ("{", "["):
             inside_list = token["sign"] == "[" or (bool(stack) and stack[-1] is None)
             stack.append(None if inside_list else f"{key}." if stack else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import date
@@ -13,6 +12,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
+from tilewise.hwdb.texts import has_control, printable, read_toml, texts_of
 from tilewise.hwdb.times import Trust
 from tilewise.server import stacks
 from tilewise.server.gate.metrics import LEFT_ON_TABLE, METRICS
@@ -21,6 +21,7 @@ from tilewise.server.gate.units import quantity
 from tilewise.server.workload import Workload
 
 LARGEST_BYTES = 1 << 20
+TABLES_MAX = 1000  # of a kind: each is looked at for each configuration
 
 
 class Severity(IntEnum):
@@ -127,9 +128,12 @@ class _Reader:
             message = f"{self.path} is {len(self.text) / 2**20:.1f} MiB; at most 1 MiB of policy is read"
             raise TooLarge(message, reason="BAD_POLICY", field="policy_toml")
         try:
-            whole = tomllib.loads(self.text)
-        except (ValueError, RecursionError) as error:
-            raise self._bad(f"no valid TOML: {error or 'nested too deeply'}") from error
+            whole = read_toml(self.text)
+        except ValueError as error:
+            raise self._bad(f"no valid TOML: {error}") from error
+        bad = next(filter(has_control, texts_of(whole)), "")
+        if bad:
+            raise self._bad(f"{printable(bad)[:60]!r} holds a character that is not printed; each text is one line")
         self._known(whole, ("check",), "")
         check = whole.get("check")
         if not isinstance(check, dict):
@@ -140,6 +144,8 @@ class _Reader:
         found = check.get(name, [])
         if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
             raise self._bad(f"check.{name} must be a list of tables: write [[check.{name}]]", name)
+        if len(found) > TABLES_MAX:
+            raise self._bad(f"{len(found)} tables [[check.{name}]]; at most {TABLES_MAX}", name)
         return found
 
     def _lines(self, name: str) -> Iterable[int]:

@@ -22,6 +22,7 @@ from tilewise.hwdb.errors import (
     Unavailable,
     Unimplemented,
 )
+from tilewise.hwdb.texts import printable
 
 DOMAIN = "tilewise"
 CODES: dict[type[TilewiseError], int] = {
@@ -60,7 +61,8 @@ def to_status(error: TilewiseError) -> Status:
 
 
 def shortened(text: str) -> str:
-    """Statuses travel in headers of 8 KiB, and messages quote what was asked."""
+    """In one line: statuses travel in headers of 8 KiB, and messages quote what was asked."""
+    text = printable(text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,19 +14,22 @@ import grpc
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.service import logs
+from tilewise.server.service.identity import local
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answers
 from tilewise.server.service.rpc.call import Observer
-from tilewise.server.service.rpc.health import add_health, add_reflection
+from tilewise.server.service.rpc.health import Health, Reflection
 from tilewise.server.service.rpc.lanes import Lanes
+from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.rpc.router import Router
-from tilewise.server.service.rpc.stalled import Stalled
 from tilewise.server.service.settings import Settings
-from tilewise.server.service.tenants import Tenants
+from tilewise.server.service.tenants import Tenants, opened
+
+log = logging.getLogger(__name__)
 
 MIB = 2**20
-SIDE_THREADS = 4  # for reflection; calls of the contract have threads of their own
-CALLS_MAX = 4096  # of all kinds at a time, waiting watchers of health included; beyond it gRPC itself refuses
+LATE_S = 1.0  # beyond the grace: for work to see that nobody waits
+CALLS_MAX = 4096  # beyond it gRPC itself refuses; the lanes take far fewer, and turn the others away at once
 OPTIONS = [
     ("grpc.max_send_message_length", 64 * MIB),
     ("grpc.max_metadata_size", 16 * 1024),
@@ -32,6 +38,7 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 30_000),
     ("grpc.keepalive_time_ms", 60_000),  # dead connections are found and closed
     ("grpc.keepalive_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),  # one that asks nothing is closed
     ("grpc.max_connection_age_ms", 600_000),  # clients come back and find new replicas
     ("grpc.max_connection_age_grace_ms", 660_000),
 ]
@@ -40,12 +47,14 @@ OPTIONS = [
 class Server:
     """A running server. port: where it listens; stop(grace_s) begins to end it and returns an event to wait for."""
 
-    def __init__(self, settings: Settings) -> None:
-        """Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
+    def __init__(self, settings: Settings, local_token: str = "") -> None:
+        """local_token: of the process that started this one, which keeps its file; "": this one's own.
+
+        Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
         self.settings = settings
         identify = Identify(settings)
-        self.tenants = Tenants(settings.store, settings.poll_s)
-        self.lanes, self.stalled = Lanes(settings), Stalled(settings.stall_s)
+        self.tenants = Tenants(opened(settings), settings.poll_s)
+        self.lanes, self.overseer = Lanes(settings), Overseer(settings.first_s, settings.stall_s)
         observers: list[Observer] = [logs.log_call]
         self.metrics = None
         if settings.metrics_address:
@@ -58,19 +67,26 @@ class Server:
 
             observers.append(spans())
         answers = Answers(settings.cache_mib * MIB)
-        self.router = Router(self.tenants, identify, self.lanes, answers, self.stalled, observers, settings.candidates)
+        self._health = Health()
+        open_services: dict[str, object] = {"Health": self._health}
+        if settings.reflection:
+            open_services["ServerReflection"] = Reflection()
+        self.router = Router(
+            self.tenants, identify, self.lanes, answers, self.overseer, observers, settings.candidates, open_services
+        )
         self._grpc = grpc.server(
-            ThreadPoolExecutor(SIDE_THREADS, "side"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
+            ThreadPoolExecutor(1, "grpc"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
             options=[
                 *OPTIONS,
                 ("grpc.max_receive_message_length", settings.message_mib * MIB),
                 ("grpc.so_reuseport", int(settings.workers > 1)),
             ],
         )  # fmt: skip
-        self._health = add_health(self._grpc)
-        if settings.reflection:
-            add_reflection(self._grpc)
         self.port = self._listen()
+        self._own_token = ""
+        if settings.loopback and not settings.tokens:
+            self._own_token = "" if local_token else local.written(self.port)
+            identify.local_token = local_token or self._own_token
         self._grpc.start()
         self.ready = True
 
@@ -82,9 +98,10 @@ class Server:
 
         def close() -> None:
             ended.wait()
-            for part in (self.stalled, self.lanes, self.tenants, self.metrics):
+            for part in (self.overseer, self.lanes, self.tenants, self.metrics):
                 if part is not None:
                     part.close()
+            local.forgotten(self.port, self._own_token)
             done.set()
 
         threading.Thread(target=close, name="closing", daemon=True).start()
@@ -111,6 +128,18 @@ def start(address: str, *, store: Path | str | None = None, **others: object) ->
     settings = Settings(address=address, store=str(store or ""), **others)  # type: ignore[arg-type]
     server = Server(settings)
     return server, server.port
+
+
+def end(server: Server) -> None:
+    """Stop a server, and with it the process where work goes on that looks at no deadline."""
+    grace_s = server.settings.grace_s
+    last = time.monotonic() + grace_s + LATE_S
+    server.stop(grace_s).wait(grace_s + LATE_S)
+    while server.lanes.in_flight():  # gRPC has answered them, but their threads go on
+        if time.monotonic() > last:
+            log.error("%d calls went on for %g s and end with the process", server.lanes.in_flight(), grace_s + LATE_S)
+            os._exit(1)
+        time.sleep(0.01)
 
 
 def stop_signal() -> threading.Event:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.errors import TilewiseError, TooLarge
+from tilewise.server.advise.asked import CHUNK
 from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import UnlikeShapes
+from tilewise.server.deadline import check_alive
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import Fields, briefs
 from tilewise.server.messages.status import to_status
@@ -20,6 +22,7 @@ from tilewise.server.step.predict import predict_many
 from tilewise.v1.advisor_service_pb2 import DETAIL_STEP, PredictRequest, PredictResponse, PredictResult
 
 Result = PredictResult | Fields  # as fields of the batch's own message, so that protobuf makes no copy
+BYTES_MAX = 60 * 2**20  # of all answers; a message of gRPC has 64 MiB
 
 
 def results(
@@ -30,10 +33,20 @@ def results(
     for index, request in enumerate(requests):
         groups[likeness(request)].append(index)
     found: dict[int, Result] = {}
-    for indices in groups.values():
-        group = [requests[index] for index in indices]
-        found.update(zip(indices, group_results(group, database, predict_one), strict=True))
+    room = BYTES_MAX
+    for indices in chain.from_iterable(map(chunks, groups.values())):
+        group = group_results([requests[index] for index in indices], database, predict_one)
+        found.update(zip(indices, group, strict=True))
+        room -= sum(result.ByteSize() for result in group if isinstance(result, PredictResult))
+        if room < 0:
+            message = f"the answers have more than {BYTES_MAX >> 20} MiB; ask for less detail, or in smaller batches"
+            raise TooLarge(message, reason="BATCH_TOO_LARGE", field="requests")
     return [found[index] for index in range(len(requests))]
+
+
+def chunks(indices: list[int]) -> Iterator[list[int]]:
+    """In pieces between which the deadline is looked at."""
+    return (indices[first : first + CHUNK] for first in range(0, len(indices), CHUNK))
 
 
 def likeness(request: PredictRequest) -> Hashable:
@@ -49,6 +62,7 @@ def group_results(
     group: list[PredictRequest], database: Database, predict_one: Callable[[PredictRequest], PredictResponse]
 ) -> list[Result]:
     """Results of requests of one likeness: one pass, a pass for each sort of shapes, or one by one where one is refused."""
+    check_alive()
     if group[0].detail <= DETAIL_STEP and not group[0].diagnose and len(group) > 1:
         try:
             return [{"response": response} for response in steps(group, database)]
@@ -63,6 +77,7 @@ def group_results(
 
 
 def outcome(request: PredictRequest, predict_one: Callable[[PredictRequest], PredictResponse]) -> PredictResult:
+    check_alive()
     try:
         return PredictResult(response=predict_one(request))
     except TilewiseError as error:

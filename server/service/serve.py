@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import tilewise
 from tilewise.hwdb.database import Database
 from tilewise.server.service import logs
-from tilewise.server.service.app import Server, stop_signal
+from tilewise.server.service.app import Server, end, stop_signal
 from tilewise.server.service.settings import Settings
 from tilewise.server.service.workers import supervise
 
@@ -50,6 +50,6 @@ def alone(settings: Settings) -> Iterator[str]:
     yield f"{settings.address.rpartition(':')[0]}:{server.port}"
     stop.wait()
     log.info("stopping", extra={"line": {"grace_s": settings.grace_s}})
-    server.stop(settings.grace_s).wait()
+    end(server)
     if web is not None:
         web.close()

@@ -26,6 +26,7 @@ from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import hardware_service_pb2 as hardware
 from tilewise.v1.check_pb2 import CheckRequest, CheckResponse
+from tilewise.v1.gpu_pb2 import Calibration
 
 LARGEST_BATCH = 10_000
 
@@ -68,8 +69,15 @@ class HardwareService:
         newest_first = sorted(self._database.calibrations(sku), reverse=True)
         ids, token = page(newest_first, request.page_size, request.page_token)
         active = self._database.active(sku)
-        found = [messages.calibration_message(self._database.calibration(sku, id), active) for id in ids]
+        found = [message for id in ids if (message := self._listed(sku, id, active))]
         return hardware.ListCalibrationsResponse(calibrations=found, next_page_token=token)
+
+    def _listed(self, sku: str, id: str, active: str | None) -> Calibration | None:
+        """None for one whose card cannot be read: it hides no other."""
+        try:
+            return messages.calibration_message(self._database.calibration(sku, id), active)
+        except InvalidInput:
+            return None
 
     def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
         sku, id = resource(request.name, "gpus/", "/calibrations/")
@@ -140,6 +148,9 @@ class CalibrationService:
 
     def RollbackCalibration(self, request: Message) -> NoReturn:
         raise unimplemented("RollbackCalibration")
+
+    def DeleteCalibration(self, request: Message) -> NoReturn:
+        raise unimplemented("DeleteCalibration")
 
     def ListPublications(self, request: Message) -> NoReturn:
         raise unimplemented("ListPublications")

@@ -4,9 +4,11 @@ made of these fields (client/cli/serve.py)."""
 from __future__ import annotations
 
 from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.texts import without_password
 from tilewise.server.limits import CANDIDATES_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -30,6 +32,12 @@ class Settings:
     store: str = setting(
         "", "Keeps uploaded calibrations: a folder, or postgresql://...; unset: none.", "DIR|URL", secret=True
     )
+    store_password_file: str = setting(
+        "", "Password of the store's database, which stands in no argument then.", "FILE"
+    )
+    tenant_mib: int = setting(
+        1024, "Calibrations that one tenant may keep, deleted ones of the last month included.", "MIB"
+    )
     metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
     workers: int = setting(1, "Processes that share the port; about one a core.", "N")
     threads: int = setting(4, "Threads of a process for short calls; half as many for long ones.", "N")
@@ -42,6 +50,7 @@ class Settings:
     candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
     short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
     long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
+    first_s: float = setting(5.0, "Longest a call may wait for its first message.", "S")
     stall_s: float = setting(20.0, "Longest a stream may wait for its caller to send or to read.", "S")
     grace_s: float = setting(10.0, "For what is in flight when told to stop.", "S")
     poll_s: float = setting(0.25, "How often to look for what other replicas published.", "S")
@@ -58,9 +67,11 @@ class Settings:
             "threads",
             "queue",
             "message_mib",
+            "tenant_mib",
             "candidates",
             "short_limit_s",
             "long_limit_s",
+            "first_s",
             "stall_s",
             "poll_s",
         ):
@@ -82,11 +93,20 @@ class Settings:
         """Whether only this machine reaches the server."""
         return split_address(self.address, "address")[0] in LOOPBACK
 
+    def store_password(self) -> str:
+        """What store_password_file holds. Raises InvalidInput (BAD_SETTING) where it cannot be read."""
+        try:
+            name = self.store_password_file
+            return Path(name).read_text(encoding="utf-8").strip() if name else ""
+        except (OSError, ValueError) as error:
+            raise InvalidInput(
+                f"store_password_file: {error}", reason="BAD_SETTING", field="store_password_file"
+            ) from error
+
     @property
     def shown_store(self) -> str:
         """The store without a password."""
-        head, at, rest = self.store.rpartition("@")
-        return f"{head.rpartition(':')[0]}:***@{rest}" if at and head.count(":") > 1 else self.store
+        return without_password(self.store)
 
 
 def settings_fields() -> tuple[Field[Any], ...]:

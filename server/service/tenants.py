@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotAvailable, TilewiseError
 from tilewise.hwdb.served import ServedDatabase
+from tilewise.server.deadline import check_alive
 from tilewise.server.service.identity.caller import Caller
 from tilewise.server.service.servicers import services
+from tilewise.server.service.settings import Settings
 
 if TYPE_CHECKING:
     from tilewise.hwdb.store.store import Store
@@ -21,13 +23,14 @@ log = logging.getLogger(__name__)
 
 CALLERS_MAX = 1024  # services kept, one set a caller; they weigh little
 SWEEP_S = 3600.0
+MIB = 2**20
 
 
 class Tenants:
-    """where: the store, a folder or URL; "": the packaged database alone. poll_s: how often other replicas are looked at."""
+    """store: None: the packaged database alone. poll_s: how often other replicas are looked at."""
 
-    def __init__(self, where: str, poll_s: float) -> None:
-        self._store = opened(where) if where else None
+    def __init__(self, store: Store | None, poll_s: float) -> None:
+        self._store = store
         self._databases: dict[str, Database] = {}
         self._stop, self.reachable = threading.Event(), True
         self._services = lru_cache(CALLERS_MAX)(self._services_of)
@@ -46,7 +49,11 @@ class Tenants:
     def database(self, tenant: str) -> Database:
         if tenant not in self._databases:
             packaged = Database.packaged()
-            served = ServedDatabase(packaged.folder, self._store, tenant) if self._store is not None else packaged
+            served = (
+                ServedDatabase(packaged.folder, self._store, tenant, check_alive)
+                if self._store is not None
+                else packaged
+            )
             self._databases.setdefault(tenant, served)
         return self._databases[tenant]
 
@@ -80,12 +87,14 @@ class Tenants:
                 self.reachable = True
 
 
-def opened(where: str) -> Store:
-    """Raises NotAvailable (EXTRA_MISSING) without SQLAlchemy, and as Store does."""
+def opened(settings: Settings) -> Store | None:
+    """The store that is set, if any. Raises InvalidInput (BAD_SETTING), NotAvailable (EXTRA_MISSING) without SQLAlchemy, and as Store does."""
+    if not settings.store:
+        return None
     try:
         from tilewise.hwdb.store.store import Store
 
-        return Store(where)
+        return Store(settings.store, settings.tenant_mib * MIB, settings.store_password())
     except ImportError as error:
         message = f"a store needs {error.name}: pip install 'tilewise[service]'"
         raise NotAvailable(message, reason="EXTRA_MISSING") from error

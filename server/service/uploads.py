@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from typing import Any
 
-from tilewise.hwdb.admission import Finding, check, publishable
+from tilewise.hwdb.admission import Finding, publishable
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.compare import compare
-from tilewise.hwdb.errors import InvalidInput, NotAvailable, NotFound
+from tilewise.hwdb.confined import confined
+from tilewise.hwdb.errors import InvalidInput, NotAvailable
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.hwdb.store.announced import Announced
-from tilewise.hwdb.store.store import Entry
+from tilewise.hwdb.store.store import DELETED_S, Entry
 from tilewise.hwdb.store.uploads import Upload
+from tilewise.server.deadline import check_alive
 from tilewise.server.messages.gpu import calibration_message
 from tilewise.server.service.resources import page, resource
 from tilewise.v1 import calibration_service_pb2 as pb
@@ -33,27 +36,32 @@ class StoredCalibrations:
         for request in requests:
             if request.WhichOneof("part") != "chunk":
                 raise InvalidInput("after the header come chunks alone", reason="BAD_UPLOAD", field="chunk")
+            check_alive()
             upload.write(request.chunk.path, request.chunk.offset_bytes, request.chunk.data)
         answer = pb.UploadCalibrationResponse(received_bytes=upload.received())
         if upload.complete():
-            calibration = upload.finish(self._who)
+            calibration = upload.finish(check_alive)
             answer.calibration.CopyFrom(calibration_message(calibration, self._database.active(upload.sku)))
         return answer
 
     def ValidateCalibration(self, request: pb.ValidateCalibrationRequest) -> pb.ValidateCalibrationResponse:
         sku, id = _parts(request.name)
         calibration = self._database.calibration(sku, id)
-        found = check(calibration, self._database.sku(sku))
-        answer = pb.ValidateCalibrationResponse(publishable=publishable(found), findings=map(_finding, found))
         active = self._database.active(sku)
-        if active and active != id and answer.publishable:
-            _compare(answer, self._database.calibration(sku, active), calibration)
+        against = self._database.calibration(sku, active) if active and active != id else None
+        judged, found = self._judged(calibration, against)
+        answer = pb.ValidateCalibrationResponse(publishable=publishable(found), findings=map(_finding, found))
+        for family, ratio, low, high, points in judged["changes"]:
+            if points:
+                answer.changes.add(
+                    family=family, time_ratio=ratio, time_ratio_low=low, time_ratio_high=high, point_count=points
+                )
         return answer
 
     def PublishCalibration(self, request: pb.PublishCalibrationRequest) -> pb.PublishCalibrationResponse:
         sku, id = _parts(request.name)
         calibration = self._database.calibration(sku, id)
-        errors = [finding for finding in check(calibration, self._database.sku(sku)) if finding.error]
+        errors = [finding for finding in self._judged(calibration)[1] if finding.error]
         if errors:
             message = f"{id} cannot be published: " + "; ".join(finding.message for finding in errors[:3])
             raise NotAvailable(message, reason="NOT_PUBLISHABLE", field="name")
@@ -68,42 +76,50 @@ class StoredCalibrations:
         calibration = self._database.calibration(sku, now)
         return pb.RollbackCalibrationResponse(calibration=calibration_message(calibration, now), previous=before)
 
+    def DeleteCalibration(self, request: pb.DeleteCalibrationRequest) -> pb.DeleteCalibrationResponse:
+        sku, id = _parts(request.name)
+        self._store.delete(self._database.tenant, self._database.sku(sku).name, id, self._who, reason_of(request))
+        answer = pb.DeleteCalibrationResponse()
+        answer.purge_time.FromSeconds(int(time.time() + DELETED_S))
+        return answer
+
     def ListPublications(self, request: pb.ListPublicationsRequest) -> pb.ListPublicationsResponse:
         sku = self._database.sku(resource(request.parent, "gpus/", field="parent")[0]).name
         newest_first = self._store.history(self._database.tenant, sku)[::-1]
         some, token = page(newest_first, request.page_size, request.page_token)
         return pb.ListPublicationsResponse(publications=map(_publication, some), next_page_token=token)
 
+    def _judged(
+        self, calibration: Calibration, against: Calibration | None = None
+    ) -> tuple[dict[str, Any], list[Finding]]:
+        """What `judged` says, and its findings; a warning among them where there was nothing to compare with."""
+        folders = (
+            str(self._database.folder),
+            calibration.sku,
+            str(calibration.folder),
+            str(against.folder if against else ""),
+        )
+        judged = confined("tilewise.hwdb.judged:judged", *folders, alive=check_alive)
+        found = [Finding(**each) for each in judged["findings"]]
+        if judged["not_compared"]:
+            found.append(Finding("NOT_COMPARED", judged["not_compared"], error=False))
+        return judged, found
+
     def _begin(self, header: pb.UploadHeader) -> Upload:
         sku, id = _parts(header.name)
         files = {file.path: Announced(file.size_bytes, file.sha256) for file in header.files}
-        return Upload(
-            self._store, self._database.tenant, self._database.sku(sku).name, id, header.content_sha256, files
-        )
+        tenant, name = self._database.tenant, self._database.sku(sku).name
+        return Upload(self._store, tenant, name, id, header.content_sha256, files, self._who)
 
 
-def reason_of(request: pb.PublishCalibrationRequest | pb.RollbackCalibrationRequest) -> str:
+Reasoned = pb.PublishCalibrationRequest | pb.RollbackCalibrationRequest | pb.DeleteCalibrationRequest
+
+
+def reason_of(request: Reasoned) -> str:
     if len(request.reason) > REASON_MAX:
         message = f"the reason has {len(request.reason)} characters; at most {REASON_MAX}"
         raise InvalidInput(message, reason="REASON_TOO_LONG", field="reason")
     return request.reason
-
-
-def _compare(answer: pb.ValidateCalibrationResponse, active: Calibration, new: Calibration) -> None:
-    """Add what changes from the active calibration; a warning where that one was installed without its measurements."""
-    try:
-        changes = [change for change in compare(active, new) if change.points]
-    except NotFound as error:
-        answer.findings.append(_finding(Finding("NOT_COMPARED", error.message, error=False)))
-        return
-    for change in changes:
-        answer.changes.add(
-            family=change.family,
-            time_ratio=change.ratio,
-            time_ratio_low=change.low,
-            time_ratio_high=change.high,
-            point_count=change.points,
-        )
 
 
 def _parts(name: str) -> list[str]:

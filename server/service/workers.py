@@ -9,15 +9,16 @@ import os
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from tilewise.hwdb.errors import InvalidInput, Unavailable
+from tilewise.hwdb.scratch import Scratch
 from tilewise.server.service import logs
-from tilewise.server.service.app import Server, stop_signal
+from tilewise.server.service.app import Server, end, stop_signal
+from tilewise.server.service.identity import local
 from tilewise.server.service.settings import Settings, split_address
 
 log = logging.getLogger(__name__)
@@ -34,10 +35,12 @@ def supervise(settings: Settings) -> Iterator[str]:
     stop = stop_signal()
     with (
         reserved(settings.address) as (held, address),
-        tempfile.TemporaryDirectory(prefix="tilewise-metrics-") as folder,
+        Scratch() as scratch,
     ):
         each = dataclasses.replace(settings, address=address)
-        team = Team(each, Path(folder))
+        folder, port = scratch.path, split_address(address, "address")[1]
+        token = local.written(port) if settings.loopback and not settings.tokens else ""
+        team = Team(each, folder, token)
         web = None
         try:
             team.start()
@@ -52,6 +55,7 @@ def supervise(settings: Settings) -> Iterator[str]:
             log.info("stopping", extra={"line": {"grace_s": settings.grace_s}})
         finally:
             team.stop(settings.grace_s)
+            local.forgotten(port, token)
             if web is not None:
                 web.close()
 
@@ -59,13 +63,13 @@ def supervise(settings: Settings) -> Iterator[str]:
 class Team:
     """The workers. One that ends is started anew, at most once a second."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
-        self._settings, self._folder = settings, folder
+    def __init__(self, settings: Settings, folder: Path, token: str) -> None:
+        self._settings, self._folder, self._token = settings, folder, token
         self._workers: list[Worker] = []
 
     def start(self) -> None:
         """Raises Unavailable where a worker does not come up; its log line says why."""
-        self._workers = [Worker(self._settings, self._folder) for _ in range(self._settings.workers)]
+        self._workers = [Worker(self._settings, self._folder, self._token) for _ in range(self._settings.workers)]
         for worker in self._workers:
             if not worker.told.wait(START_S) or not worker.ready:
                 raise Unavailable("a worker did not come up; the lines above say why", reason="WORKER_FAILED")
@@ -75,7 +79,7 @@ class Team:
             if not worker.up() and time.monotonic() - worker.since > AGAIN_S:
                 log.error("worker %d ended with %s and is started anew", worker.process.pid, worker.process.returncode)
                 forget(self._folder, worker.process.pid)
-                self._workers[place] = Worker(self._settings, self._folder)
+                self._workers[place] = Worker(self._settings, self._folder, self._token)
 
     def all_ready(self) -> bool:
         return all(worker.up() and worker.ready for worker in self._workers)
@@ -96,14 +100,14 @@ class Team:
 class Worker:
     """One process. It is given its settings through its standard input, and ends when that closes with its parent."""
 
-    def __init__(self, settings: Settings, folder: Path) -> None:
+    def __init__(self, settings: Settings, folder: Path, token: str) -> None:
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder), "OMP_NUM_THREADS": "1"}
         self.since, self.told, self.ready = time.monotonic(), threading.Event(), False
         self.process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(dataclasses.asdict(settings)) + "\n")
+        self.process.stdin.write(json.dumps([dataclasses.asdict(settings), token]) + "\n")
         self.process.stdin.flush()
         threading.Thread(target=self._listen, daemon=True).start()
 
@@ -120,7 +124,8 @@ class Worker:
 
 def work() -> None:
     """What a worker process does."""
-    settings = Settings(**json.loads(sys.stdin.readline()))
+    given, token = json.loads(sys.stdin.readline())
+    settings = Settings(**given)
     logs.set_up(settings.log_format)
     stop = stop_signal()
 
@@ -129,10 +134,10 @@ def work() -> None:
         stop.set()
 
     threading.Thread(target=orphaned, daemon=True).start()
-    server = Server(settings)
+    server = Server(settings, token)
     print(READY, flush=True)
     stop.wait()
-    server.stop(settings.grace_s).wait()
+    end(server)
 
 
 class reserved:
@@ -161,13 +166,13 @@ class reserved:
         self._socket.close()
 
 
-def sums(folder: str) -> bytes:
+def sums(folder: Path) -> bytes:
     """The metrics of all workers as one page."""
     from prometheus_client import CollectorRegistry, generate_latest
     from prometheus_client.multiprocess import MultiProcessCollector
 
     registry = CollectorRegistry()
-    MultiProcessCollector(registry, path=folder)  # type: ignore[no-untyped-call]
+    MultiProcessCollector(registry, path=str(folder))  # type: ignore[no-untyped-call]
     return generate_latest(registry)
 
 

@@ -24,6 +24,7 @@ from tilewise.server import stacks
 from tilewise.server.architecture.counting import ParameterCount, count
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.architecture.sizes import UnlikeShapes, column
+from tilewise.server.deadline import check_alive
 from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
@@ -100,6 +101,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     architecture do not fit together), UnlikeShapes (candidates are to be asked apart), NotAvailable (precision, engine),
     and TilewiseError UTILIZATION_ABOVE_100 where a FLOP count or a peak must be wrong.
     """
+    check_alive()
     kernels = gpu.kernels(workload.stack if workload.program.engine else "none")
     emitted = walk(arch, workload, kernels)
     table = emitted.table()

@@ -11,8 +11,9 @@ from tilewise.client import publish as publishing
 from tilewise.client.client import TilewiseClient
 from tilewise.client.remote import Remote
 from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound
-from tilewise.server.service import uploads
+from tilewise.hwdb.judged import judged
 from tilewise.server.service.app import start
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1 import calibration_service_pb2_grpc
@@ -72,13 +73,12 @@ def test_without_its_measurements_nothing_is_sent(make: Make, server: str) -> No
 
 def test_against_an_active_one_without_measurements_a_warning_stands_for_the_comparison(make: Make) -> None:
     active, new = make("a"), make("b", scale=1.05)
-    whole, bare = pb.ValidateCalibrationResponse(), pb.ValidateCalibrationResponse()
-    uploads._compare(whole, active, new)
+    folders = str(Database.packaged().folder), SKU, str(new.folder), str(active.folder)
+    whole = judged(*folders)
     shutil.rmtree(active.folder / "measurements")
-    uploads._compare(bare, Calibration.open(active.folder), new)
-    assert whole.changes and not whole.findings
-    (finding,) = bare.findings
-    assert (finding.code, finding.error, len(bare.changes)) == ("NOT_COMPARED", False, 0)
+    bare = judged(*folders)
+    assert whole["changes"] and not whole["not_compared"]
+    assert bare["not_compared"] and not bare["changes"]
 
 
 def test_publishing_twice_uploads_once(make: Make, server: str) -> None:
@@ -91,7 +91,7 @@ def test_what_is_above_the_peak_is_uploaded_but_never_answers(make: Make, server
     calibration = make("a", scale=0.5)
     with pytest.raises(NotAvailable, match="must not answer"):
         lines(calibration, server)
-    remote = Remote(server, "", None)
+    remote = Remote(server)
     request = pb.PublishCalibrationRequest(name=f"gpus/{SKU}/calibrations/{calibration.id}")
     with pytest.raises(NotAvailable, match="above the peak"):
         remote("CalibrationService", "PublishCalibration", request)
@@ -121,7 +121,7 @@ def test_rolling_back_makes_the_earlier_one_answer(make: Make, server: str) -> N
     first, second = make("a"), make("b", scale=1.05)
     lines(first, server)
     lines(second, server)
-    remote = Remote(server, "", None)
+    remote = Remote(server)
     answer = remote("CalibrationService", "RollbackCalibration", pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"))
     assert isinstance(answer, pb.RollbackCalibrationResponse)
     assert (answer.calibration.id, answer.previous) == (first.id, second.id)
@@ -133,7 +133,7 @@ def test_rolling_back_makes_the_earlier_one_answer(make: Make, server: str) -> N
 
 @pytest.mark.parametrize("name", ["", "gpus/x", "gpus//calibrations/a", "gpus/a/calibrations/b/c"])
 def test_a_name_of_another_form_is_refused(server: str, name: str) -> None:
-    remote = Remote(server, "", None)
+    remote = Remote(server)
     with pytest.raises(InvalidInput):
         remote("CalibrationService", "ValidateCalibration", pb.ValidateCalibrationRequest(name=name))
     with pytest.raises(NotFound):

@@ -1,24 +1,32 @@
 """A server's calibrations, in SQLite and in PostgreSQL: uploads are all or nothing, publishing can be undone."""
 
+import gc
 import hashlib
 import io
 import sqlite3
+import subprocess
+import sys
+import tempfile
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData
+from sqlalchemy import MetaData, select
 from sqlalchemy.engine import make_url
 
 from tilewise.hwdb.calibration import Calibration, identify
 from tilewise.hwdb.errors import Conflict, InvalidInput, NotAvailable, NotFound, TooLarge, Unavailable
+from tilewise.hwdb.judged import UNPACKED_MAX
+from tilewise.hwdb.scratch import Scratch
 from tilewise.hwdb.served import ServedDatabase
 from tilewise.hwdb.store import engine, tables
 from tilewise.hwdb.store.announced import Announced
-from tilewise.hwdb.store.store import SHARED, Store
-from tilewise.hwdb.store.uploads import STAGED_MAX, Upload
+from tilewise.hwdb.store.shelf import Shelf
+from tilewise.hwdb.store.store import CANDIDATE_S, DELETED_S, SHARED, STALE_S, Store
+from tilewise.hwdb.store.uploads import COUNTED_MIN, EMPTY_S, STAGED_MAX, STAGED_OF_CALLER, Upload
 
 Make = Callable[..., Calibration]
 SKU = "h100-sxm5-80gb"
@@ -30,8 +38,8 @@ def announced(calibration: Calibration) -> dict[str, Announced]:
     return {name: Announced(len(data), hashlib.sha256(data).hexdigest()) for name, data in contents.items()}
 
 
-def begin(store: Store, calibration: Calibration, tenant: str = SHARED) -> Upload:
-    return Upload(store, tenant, SKU, calibration.id, calibration.content_sha256(), announced(calibration))
+def begin(store: Store, calibration: Calibration, tenant: str = SHARED, who: str = "") -> Upload:
+    return Upload(store, tenant, SKU, calibration.id, calibration.content_sha256(), announced(calibration), who)
 
 
 def send(upload: Upload, calibration: Calibration, piece: int = 1000) -> None:
@@ -42,9 +50,9 @@ def send(upload: Upload, calibration: Calibration, piece: int = 1000) -> None:
 
 
 def uploaded(store: Store, calibration: Calibration, tenant: str = SHARED) -> Calibration:
-    upload = begin(store, calibration, tenant)
+    upload = begin(store, calibration, tenant, "ann")
     send(upload, calibration, 8000)
-    return upload.finish("ann")
+    return upload.finish()
 
 
 def staged(store: Store) -> int:
@@ -93,7 +101,7 @@ def test_an_upload_nobody_goes_on_with_is_forgotten(make: Make, store: Store) ->
     begin(store, make("a"))
     store.sweep()
     assert staged(store)
-    store.sweep(older_than_s=-10)
+    store.sweep(time.time() + STALE_S + 10)
     assert not staged(store)
 
 
@@ -262,25 +270,145 @@ def test_two_publishers_who_believe_the_same_cannot_both_be_right(make: Make, st
         replica.publish(SHARED, SKU, second.id, expected_active="")
 
 
-def test_a_tenant_has_so_many_uploads_on_their_way_and_no_more(store: Store) -> None:
-    for number in range(STAGED_MAX):
-        Upload(store, SHARED, SKU, "a", f"{number:064x}", {"card.json": Announced(1, "0" * 64)})
-    with pytest.raises(TooLarge, match="on their way"):
-        Upload(store, SHARED, SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
-    Upload(store, "red", SKU, "a", "f" * 64, {"card.json": Announced(1, "0" * 64)})
-
-
-def test_an_archive_that_would_fill_the_memory_is_refused(
-    make: Make, store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_tenant_and_a_caller_have_so_many_uploads_on_their_way_and_no_more(
+    store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tilewise.hwdb.store.uploads.UNPACKED_MAX", 1000)
+    files = {"card.json": Announced(1, "0" * 64)}
+    for number in range(STAGED_MAX):
+        who = f"caller {number // STAGED_OF_CALLER}"
+        Upload(store, SHARED, SKU, "a", f"{number:064x}", files, who)
+        if number == STAGED_OF_CALLER - 1:
+            with pytest.raises(TooLarge, match="4 uploads of caller 0"):
+                Upload(store, SHARED, SKU, "a", "f" * 64, files, who)
+    with pytest.raises(TooLarge, match="on their way"):
+        Upload(store, SHARED, SKU, "a", "f" * 64, files, "another")
+    Upload(store, "red", SKU, "a", "f" * 64, files, "another")
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + EMPTY_S + 2)
+    Upload(store, SHARED, SKU, "a", "f" * 64, files, "another")  # nothing has come of the others
+
+
+def test_a_tenant_keeps_so_many_bytes_and_no_more(make: Make, where: str) -> None:
+    store = Store(where, quota_bytes=2 * COUNTED_MIN)
+    first = uploaded(store, make("a"))
+    uploaded(store, make("b", scale=1.02))
+    third = make("c", scale=1.03)
+    with pytest.raises(TooLarge, match="have 2 MiB, this one 0; at most 2") as caught:
+        begin(store, third)
+    assert caught.value.reason == "QUOTA_EXCEEDED"
+    begin(store, third, "red")
+    store.delete(SHARED, SKU, first.id)
+    store.sweep(time.time() + DELETED_S + 2)
+    assert begin(store, third)
+    store.close()
+
+
+def test_what_was_deleted_is_seen_nowhere_and_comes_back_when_it_is_sent_again(
+    make: Make, store: Store, replica: Store
+) -> None:
+    calibration = make("a")
+    first, second = uploaded(store, calibration), uploaded(store, make("b", scale=1.02))
+    store.publish(SHARED, SKU, first.id)
+    store.publish(SHARED, SKU, second.id)
+    with pytest.raises(NotAvailable, match="answers; publish another"):
+        store.delete(SHARED, SKU, second.id)
+    store.delete(SHARED, SKU, first.id, "ann", "wrong driver")
+    replica.refresh()
+    for each in (store, replica):
+        assert each.ids(ALL, SKU) == (second.id,)
+        with pytest.raises(NotFound):
+            each.open(ALL, SKU, first.id)
+        with pytest.raises(NotFound):
+            each.publish(SHARED, SKU, first.id)
+        with pytest.raises(NotFound):
+            each.delete(SHARED, SKU, first.id)
+        with pytest.raises(NotAvailable, match="no earlier"):
+            each.rollback(SHARED, SKU)
+    last = store.history(SHARED, SKU)[-1]
+    assert (last.action, last.id, last.who, last.reason) == ("delete", first.id, "ann", "wrong driver")
+    assert uploaded(store, calibration).id == first.id
+    assert store.rollback(SHARED, SKU) == (first.id, second.id)
+
+
+def test_a_shared_calibration_that_answers_a_tenant_is_not_deleted(make: Make, store: Store) -> None:
+    calibration = make("a")
+    shared = uploaded(store, calibration)
+    store.publish("red", SKU, shared.id)
+    with pytest.raises(NotAvailable) as caught:
+        store.delete(SHARED, SKU, shared.id)
+    assert caught.value.reason == "CALIBRATION_ACTIVE" and "red" not in caught.value.message
+    with pytest.raises(NotFound):
+        store.delete("red", SKU, shared.id)  # it is not the tenant's own
+    uploaded(store, calibration, "red")
+    store.delete(SHARED, SKU, shared.id)
+
+
+def test_a_candidate_that_nobody_publishes_expires_and_a_deleted_one_is_purged(make: Make, store: Store) -> None:
+    candidate, active = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
+    store.publish(SHARED, SKU, active.id)
+    store.sweep(time.time() + CANDIDATE_S - 3600)
+    store.refresh()
+    assert len(store.ids(ALL, SKU)) == 2
+    store.sweep(time.time() + CANDIDATE_S + 3600)
+    store.refresh()
+    assert store.ids(ALL, SKU) == (active.id,)
+    assert [(entry.action, entry.id) for entry in store.history(SHARED, SKU)][-1] == ("expire", candidate.id)
+    store.sweep(time.time() + DELETED_S + 3600)
+    with engine.reading(store.engine) as connection:
+        assert set(connection.execute(select(tables.calibration_file.c.id)).scalars()) == {active.id}
+
+
+def test_a_tenant_called_shared_is_another_than_the_one_that_everybody_sees(make: Make, store: Store) -> None:
+    calibration = make("a")
+    assert uploaded(store, calibration).folder != uploaded(store, calibration, "shared").folder
+
+
+def test_what_is_kept_at_hand_is_bounded_and_goes_with_its_last_user(make: Make) -> None:
+    shelf, calibration = Shelf(bytes_max=1), make("a")
+    contents = {name: calibration.folder.joinpath(name).read_bytes() for name in calibration.files()}
+    first = shelf.get(("", SKU, "1"), lambda: contents)
+    shelf.get(("", SKU, "2"), lambda: contents)
+    assert first.content_sha256() == calibration.content_sha256()  # it is in use, so its files are there
+    folder = first.folder
+    del first
+    gc.collect()
+    assert not folder.exists()
+    shelf.close()
+
+
+def test_the_file_of_a_store_is_its_owners_alone(tmp_path: Path) -> None:
+    Store(tmp_path / "new").close()
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "new").iterdir()} == {0o600}
+
+
+def test_folders_of_a_process_that_was_killed_are_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    script = "import sys, time\nfrom tilewise.hwdb.scratch import Scratch\nx = Scratch()\nprint(x.path, flush=True)\ntime.sleep(60)"
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    left = Path(process.stdout.readline().strip())
+    with Scratch() as mine:
+        assert left.is_dir() and mine.path.is_dir()  # both are in use
+        process.kill()
+        process.wait()
+        with Scratch():
+            assert not left.exists() and mine.path.is_dir()
+    assert list(tmp_path.iterdir()) == []
+    process.stdout.close()
+
+
+def test_an_archive_that_would_fill_the_memory_is_refused(make: Make, store: Store) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("a.npy", bytes(100_000))
+        archive.writestr("a.npy", bytes(UNPACKED_MAX + 1))
     calibration = make("a")
     (calibration.folder / "models").mkdir(exist_ok=True)
     (calibration.folder / "models" / "gemm.npz").write_bytes(packed.getvalue())
-    with pytest.raises(InvalidInput, match="once unpacked"):
+    with pytest.raises(InvalidInput, match=r"gemm\.npz holds 1 arrays of 67108865 bytes; at most"):
         uploaded(store, identify(calibration.folder))
 
 

@@ -14,6 +14,7 @@ from grpc_status import rpc_status
 
 from tilewise.client.cli.explain import entries
 from tilewise.client.client import TilewiseClient
+from tilewise.client.remote import Remote
 from tilewise.hwdb import errors
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError, TooLarge, Unimplemented
 from tilewise.server.messages.status import CODES, from_status, to_status
@@ -24,7 +25,6 @@ from tilewise.v1 import (
     advice_pb2,
     advisor_service_pb2_grpc,
     calibration_service_pb2,
-    calibration_service_pb2_grpc,
     check_pb2,
 )
 from tilewise.v1 import advice_pb2 as advice
@@ -134,12 +134,14 @@ def test_another_client_of_the_contract_gets_the_gate_s_own_answer(channel: grpc
     assert answer.verdict == check_pb2.VERDICT_FAIL
 
 
-def test_an_upload_is_part_of_the_contract_and_not_answered_yet(channel: grpc.Channel) -> None:
-    stub = calibration_service_pb2_grpc.CalibrationServiceStub(channel)
-    with pytest.raises(grpc.RpcError) as caught:
-        stub.UploadCalibration(iter([calibration_service_pb2.UploadCalibrationRequest()]))
-    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    for method in ("ValidateCalibration", "PublishCalibration", "RollbackCalibration"):
+def test_an_upload_is_part_of_the_contract_and_not_answered_yet() -> None:
+    server, port = start("127.0.0.1:0")
+    remote = Remote(f"127.0.0.1:{port}")
+    with pytest.raises(Unimplemented):
+        remote("CalibrationService", "UploadCalibration", iter([calibration_service_pb2.UploadCalibrationRequest()]))  # type: ignore[arg-type]
+    remote.close()
+    server.stop(0).wait()
+    for method in ("ValidateCalibration", "PublishCalibration", "RollbackCalibration", "DeleteCalibration"):
         with pytest.raises(Unimplemented):
             getattr(CalibrationService(), method)(None)
 

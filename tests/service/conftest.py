@@ -101,7 +101,9 @@ def variant(tmp_path: Path) -> Callable[[str], Calibration]:
         folder = tmp_path / f"variant-{name}"
         shutil.copytree(ACTIVE, folder)
         card = json.loads((folder / "card.json").read_text())
-        for noisy in ("collectives", "launch", "transfer"):  # admission lets no such spread through
+        for noisy in {"collectives", "launch", "transfer"} & set(
+            card["families"]
+        ):  # admission lets no such spread through
             (folder / "measurements" / f"{noisy}.csv").unlink()
             del card["families"][noisy]
         (folder / "card.json").write_bytes(canonical({**card, "note": name}))

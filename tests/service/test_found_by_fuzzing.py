@@ -186,7 +186,12 @@ def test_reading_shapes_that_are_all_impossible_stops_when_nobody_waits() -> Non
     """Each of them is read by itself: a minute where there are many."""
     looks, refused = iter(range(100)), list[int]()
     changes = {"num_key_value_heads": np.full(1000, 3)}
-    with waited_for(lambda: next(looks, 100) < 50), pytest.raises(Expired):
+
+    def look() -> None:
+        if next(looks, 100) >= 50:
+            raise Expired("x", reason="EXPIRED")
+
+    with waited_for(look), pytest.raises(Expired):
         each_possible(
             Subject(LLAMA, {}, ""), changes, np.arange(1000), lambda *_: None, lambda row, _: refused.append(row)
         )

@@ -8,15 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import trustme
 
 from tilewise.client.client import TilewiseClient
-from tilewise.client.publish import publications, publish, rollback
+from tilewise.client.publish import delete, publications, publish, rollback
 from tilewise.client.remote import Remote, ServerError
 from tilewise.client.render.calibration import audit_log
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Forbidden, InvalidInput, NotAvailable, NotFound, Unauthenticated
+from tilewise.server.service.app import Server
+from tilewise.server.service.identity import local
 from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.callers import LOOK_S, Callers
+from tilewise.server.service.identity.identify import names
 from tilewise.server.service.rpc.methods import methods
 from tilewise.v1 import calibration_service_pb2 as pb
 
@@ -25,7 +29,7 @@ Write = Callable[..., str]
 Variant = Callable[[str], Calibration]
 SKU = "h100-sxm5-80gb"
 CALIBRATOR = ("UploadCalibration", "ValidateCalibration", "ListPublications")
-ADMIN = ("PublishCalibration", "RollbackCalibration")
+ADMIN = ("PublishCalibration", "RollbackCalibration", "DeleteCalibration")
 
 
 class Pem(NamedTuple):
@@ -123,6 +127,7 @@ def test_a_reader_cannot_call_what_is_a_calibrators(serve: Serve, callers: Write
         "ValidateCalibration": pb.ValidateCalibrationRequest(name=name),
         "PublishCalibration": pb.PublishCalibrationRequest(name=name),
         "RollbackCalibration": pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"),
+        "DeleteCalibration": pb.DeleteCalibrationRequest(name=name),
         "ListPublications": pb.ListPublicationsRequest(parent=f"gpus/{SKU}"),
     }
     for token, refused in (("reader", set(calls)), ("calibrator", set(ADMIN)), ("admin", set())):
@@ -197,6 +202,11 @@ def test_the_audit_log_names_who_did_what(
     assert [entry.reason for entry in log.publications][:2] == ["slower", "newer driver"]
     lines = audit_log(log).splitlines()
     assert len(lines) == 6 and lines[1].endswith("slower") and " ann " in lines[1]
+    with pytest.raises(NotAvailable, match="answers; publish another"):
+        delete(SKU, first.id, server, "")
+    assert delete(SKU, second.id, server, "wrong driver").startswith(f"{second.id} is gone from {SKU}; its files are")
+    newest = publications(SKU, server).publications[0]
+    assert (newest.who, newest.action, newest.id, newest.reason) == ("ann", "delete", second.id, "wrong driver")
 
 
 def test_over_tls_the_server_is_checked_and_a_token_is_carried(
@@ -263,3 +273,81 @@ def test_strangers_from_elsewhere_may_read_and_no_more(serve: Serve, tmp_path: P
     with pytest.raises(Forbidden, match="anonymous is reader"):
         remote("CalibrationService", "RollbackCalibration", pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"))
     remote.close()
+
+
+def test_on_loopback_all_may_read_and_the_servers_user_may_do_everything(
+    serve: Serve, servers: list[Server], tmp_path: Path
+) -> None:
+    server = serve(store=tmp_path / "store")
+    port = int(server.rpartition(":")[2])
+    asked_for = pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}")
+    for token in ("", "wrong"):
+        assert asked(server, token) == SKU
+        remote = Remote(server, token)
+        with pytest.raises(Forbidden, match="anonymous is reader"):
+            remote("CalibrationService", "RollbackCalibration", asked_for)
+        remote.close()
+    remote = Remote(server)  # finds the token by itself
+    with pytest.raises(NotAvailable, match="no earlier"):
+        remote("CalibrationService", "RollbackCalibration", asked_for)
+    remote.close()
+    path = local.place(port)
+    assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o077 == 0
+    path.chmod(0o644)
+    assert local.known(port) == ""  # another user may have written it
+    path.chmod(0o600)
+    servers[0].stop(0).wait()
+    assert not path.exists()
+
+
+def test_the_token_of_a_later_server_on_the_port_stays() -> None:
+    first, second = local.written(1), local.written(1)
+    assert first != second == local.known(1)
+    local.forgotten(1, first)
+    assert local.known(1) == second
+    local.forgotten(1, second)
+    assert local.known(1) == ""
+
+
+@pytest.mark.parametrize(
+    "known, found",
+    [
+        ({"x509_common_name": [b"cn"]}, ["cn"]),
+        ({"x509_common_name": [b"cn"], "x509_subject_alternative_name": [b"a.b"], "peer_dns": [b"a.b"]}, ["a.b"]),
+        (
+            {
+                "x509_common_name": [b"cn"],
+                "x509_subject_alternative_name": [b"spiffe://ci"],
+                "peer_uri": [b"spiffe://ci"],
+            },
+            [],
+        ),
+        ({"x509_common_name": [b"cn"], "x509_subject_alternative_name": [b"me@x"], "peer_email": [b"me@x"]}, []),
+    ],
+)
+def test_a_certificate_is_known_by_its_dns_names_and_by_its_common_name_where_it_has_no_other(
+    known: dict[str, list[bytes]], found: list[str]
+) -> None:
+    assert names(known) == found
+
+
+def test_a_common_name_beside_other_names_counts_for_nothing(
+    serve: Serve, callers: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = trustme.CA()
+    made, client = (
+        authority.issue_cert("127.0.0.1"),
+        authority.issue_cert("other.example.org", common_name="ci.example.org"),
+    )
+    for name, cert in (("server", made), ("client", client)):
+        cert.private_key_and_cert_chain_pem.write_to_path(tmp_path / f"{name}.pem")
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    pem = str(tmp_path / "server.pem")
+    known = callers({"certificate": "ci.example.org", "name": "ci"})
+    server = serve(tokens=known, tls_cert=pem, tls_key=pem, tls_client_ca=str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("TILEWISE_CA", str(tmp_path / "ca.pem"))
+    for name in ("TILEWISE_CLIENT_CERT", "TILEWISE_CLIENT_KEY"):
+        monkeypatch.setenv(name, str(tmp_path / "client.pem"))
+    with pytest.raises(Unauthenticated) as caught:
+        asked(server)
+    assert caught.value.reason == "UNKNOWN_CERTIFICATE"

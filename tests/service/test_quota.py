@@ -141,10 +141,10 @@ def test_one_caller_never_has_all_turns() -> None:
 
 def test_a_place_that_was_left_can_be_taken_again() -> None:
     turns = Turns(at_work=1, places=4, share=0.5)
-    assert [turns.enter("a") for _ in range(3)] == [True, True, False]
-    assert turns.enter("b")
+    assert [turns.enter("a") for _ in range(3)] == [0, 0, 2]
+    assert turns.enter("b") == 0
     turns.leave("a")
-    assert turns.enter("a") and not turns.enter("a")
+    assert (turns.enter("a"), turns.enter("a")) == (0, 2)
 
 
 def test_a_share_is_shared_by_a_tenant_and_otherwise_ones_own() -> None:

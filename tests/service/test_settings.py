@@ -34,9 +34,30 @@ def test_each_setting_is_shown_with_its_source(
     assert found["workers"] == (1, "default")
 
 
-def test_a_password_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    code, text = shown(capsys, "--store", "postgresql://tilewise:secret@db.example.org/tilewise")
-    assert code == 0 and "secret" not in text and "postgresql://tilewise:***@db.example.org/tilewise" in text
+def test_a_password_is_not_shown(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, without in (
+        ("postgresql://tilewise:secret@db.example.org/x", "postgresql://tilewise:***@db.example.org/x"),
+        (
+            "postgresql://db/x?user=a&password=secret&sslmode=require",
+            "postgresql://db/x?user=a&password=***&sslmode=require",
+        ),
+        ("postgresql://tilewise:sec@ret@db/x", "postgresql://tilewise:***@db/x"),
+        ("postgresql://db/x?sslpassword=secret", "postgresql://db/x?sslpassword=***"),
+    ):
+        monkeypatch.setenv("TILEWISE_STORE", url)
+        code, text = shown(capsys)
+        assert code == 0 and "sec" not in text.replace("_s", "").replace("insecure", "") and without in text
+        monkeypatch.delenv("TILEWISE_STORE")
+        code, text = shown(capsys, "--store", url)  # everybody sees the arguments of a process
+        assert code == 2 and "TILEWISE_STORE" in text and "secret" not in text
+
+
+def test_a_databases_password_is_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("secret\n")
+    settings = Settings(store="postgresql://tilewise@127.0.0.1:1/x", store_password_file=str(tmp_path / "password"))
+    assert settings.store_password() == "secret"
+    with pytest.raises(InvalidInput, match="store_password_file"):
+        Settings(store_password_file=str(tmp_path / "none")).store_password()
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,20 @@ class RollbackCalibrationResponse(_message.Message):
     previous: str
     def __init__(self, calibration: _Optional[_Union[_gpu_pb2.Calibration, _Mapping]] = ..., previous: _Optional[str] = ...) -> None: ...
 
+class DeleteCalibrationRequest(_message.Message):
+    __slots__ = ("name", "reason")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class DeleteCalibrationResponse(_message.Message):
+    __slots__ = ("purge_time",)
+    PURGE_TIME_FIELD_NUMBER: _ClassVar[int]
+    purge_time: _timestamp_pb2.Timestamp
+    def __init__(self, purge_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class ListPublicationsRequest(_message.Message):
     __slots__ = ("parent", "page_size", "page_token")
     PARENT_FIELD_NUMBER: _ClassVar[int]

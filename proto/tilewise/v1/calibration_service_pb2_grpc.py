@@ -56,6 +56,11 @@ class CalibrationServiceStub(object):
                 request_serializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.SerializeToString,
                 response_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.FromString,
                 _registered_method=True)
+        self.DeleteCalibration = channel.unary_unary(
+                '/tilewise.v1.CalibrationService/DeleteCalibration',
+                request_serializer=tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationRequest.SerializeToString,
+                response_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationResponse.FromString,
+                _registered_method=True)
         self.ListPublications = channel.unary_unary(
                 '/tilewise.v1.CalibrationService/ListPublications',
                 request_serializer=tilewise_dot_v1_dot_calibration__service__pb2.ListPublicationsRequest.SerializeToString,
@@ -98,8 +103,16 @@ class CalibrationServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteCalibration(self, request, context):
+        """Takes one of the caller's tenant's own calibrations away. Nobody sees it any more; the audit log keeps it, and sent
+        again it is back. One that answers anybody is refused.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListPublications(self, request, context):
-        """Lists who uploaded, published and rolled back a GPU's calibrations, the newest first.
+        """Lists who uploaded, published, rolled back and deleted a GPU's calibrations, the newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -127,6 +140,11 @@ def add_CalibrationServiceServicer_to_server(servicer, server):
                     servicer.RollbackCalibration,
                     request_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.FromString,
                     response_serializer=tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.SerializeToString,
+            ),
+            'DeleteCalibration': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteCalibration,
+                    request_deserializer=tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationRequest.FromString,
+                    response_serializer=tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationResponse.SerializeToString,
             ),
             'ListPublications': grpc.unary_unary_rpc_method_handler(
                     servicer.ListPublications,
@@ -244,6 +262,33 @@ class CalibrationService(object):
             '/tilewise.v1.CalibrationService/RollbackCalibration',
             tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationRequest.SerializeToString,
             tilewise_dot_v1_dot_calibration__service__pb2.RollbackCalibrationResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteCalibration(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/tilewise.v1.CalibrationService/DeleteCalibration',
+            tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationRequest.SerializeToString,
+            tilewise_dot_v1_dot_calibration__service__pb2.DeleteCalibrationResponse.FromString,
             options,
             channel_credentials,
             insecure,

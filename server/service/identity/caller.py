@@ -23,16 +23,18 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """name: for the log; tenant: whose calibrations are seen and uploaded besides the shared ones, SHARED: those alone."""
+    """name: for the log; tenant: whose calibrations are seen and uploaded besides the shared ones, SHARED: those alone;
+    host: of one whom nothing else tells from others."""
 
     name: str
     role: Role
     tenant: str = SHARED
+    host: str = ""
 
     @property
     def group(self) -> str:
         """With whom a share of the server is shared: all of a tenant, or the caller alone where it has none."""
-        return f"tenant {self.tenant}" if self.tenant != SHARED else f"caller {self.name}"
+        return f"tenant {self.tenant}" if self.tenant != SHARED else f"caller {self.name} {self.host}".rstrip()
 
 
 def authorise(caller: Caller, method: str) -> None:

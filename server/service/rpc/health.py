@@ -1,40 +1,61 @@
-"""The standard health service, with threads of its own, so that a busy server is not taken for a dead one."""
+"""The standard services for probes and tools: health, and the contract by reflection. No token is asked for."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Iterator
 from typing import Any
 
-import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health, health_pb2
 from grpc_reflection.v1alpha import reflection
 
+from tilewise.hwdb.errors import NotFound
+from tilewise.server.deadline import check_alive
 from tilewise.server.service.rpc.methods import service_names
 
-SERVING = health_pb2.HealthCheckResponse.SERVING
+Response = health_pb2.HealthCheckResponse
+LOOK_S = 0.25
 
 
-class Health(health.HealthServicer):  # type: ignore[misc]
-    """Answers "" and every service by its full name."""
+class Health:
+    """Answers of "" and every service by its full name: SERVING, or NOT_SERVING once told to stop."""
 
     def __init__(self) -> None:
-        super().__init__(experimental_non_blocking=True, experimental_thread_pool=ThreadPoolExecutor(1, "health-watch"))
-        for name in ("", *service_names()):
-            self.set(name, SERVING)
+        self._stopping = threading.Event()
 
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:
-        return super().Check(request, context)
+    def Check(self, request: Any) -> Any:
+        if not self._known(request.service):
+            message = f"{request.service[:80]!r} is no service of this server: {', '.join(service_names())}"
+            raise NotFound(message, reason="UNKNOWN_SERVICE", field="service")
+        return Response(status=self._status())
 
-    Check.experimental_thread_pool = ThreadPoolExecutor(1, "health")  # type: ignore[attr-defined]
+    def Watch(self, request: Any) -> Iterator[Any]:
+        """The status, and the next one, for as long as the server lets a call last."""
+        if not self._known(request.service):
+            yield Response(status=Response.SERVICE_UNKNOWN)
+        else:
+            yield Response(status=Response.SERVING)
+        while not self._stopping.wait(LOOK_S):
+            check_alive()
+        yield Response(status=Response.NOT_SERVING)
+
+    def enter_graceful_shutdown(self) -> None:
+        self._stopping.set()
+
+    def _status(self) -> Any:
+        return Response.NOT_SERVING if self._stopping.is_set() else Response.SERVING
+
+    def _known(self, service: str) -> bool:
+        return service in ("", *service_names())
 
 
-def add_health(server: grpc.Server) -> Health:
-    servicer = Health()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-    return servicer
-
-
-def add_reflection(server: grpc.Server) -> None:
+class Reflection:
     """Tools such as grpcurl may ask for the contract."""
-    names = (*service_names(), health.SERVICE_NAME, reflection.SERVICE_NAME)
-    reflection.enable_server_reflection(names, server)
+
+    def __init__(self) -> None:
+        names = (*service_names(), health.SERVICE_NAME, reflection.SERVICE_NAME)
+        self._servicer = reflection.ReflectionServicer(names)
+
+    def ServerReflectionInfo(self, requests: Iterator[Any]) -> Iterator[Any]:
+        answers: Iterator[Any] = self._servicer.ServerReflectionInfo(requests, None)
+        return answers

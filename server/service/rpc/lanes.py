@@ -1,8 +1,9 @@
-"""Threads for short calls and for long ones, so that neither waits for the other; each lane takes a bounded number."""
+"""Threads for short calls, for long ones and for those without a token, so that none waits for the others; each lane is bounded."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +17,10 @@ from tilewise.server.service.settings import Settings
 RESERVE = 12  # places beyond those at work and in the queue: for callers whose message comes slowly, or who read slowly
 SMOOTHING = 0.05
 WAIT_MIN_S = 0.05
+PAUSE_S = 0.02  # of long work, some 5 ms after 5 ms, for short calls
+OPEN_PLACES, OPEN_LIMIT_S = 16, 10.0  # probes and reflection take a moment
+WATCH_PLACES = 64  # who watches health holds a thread for as long
+OPEN_SHARE = 0.5  # of both, for one host
 
 
 class Pool(ThreadPoolExecutor):
@@ -41,13 +46,12 @@ class Pool(ThreadPoolExecutor):
 
 
 class Lane:
-    """`at_work` calls compute at a time (more would only fight over the interpreter), `queue` wait for their turn, others
-    come later. A call that waits holds a thread, and is known by its caller: see Turns for what one caller may hold.
+    """`at_work` calls compute at a time (more would only fight over the interpreter), others wait for their turn in one of
+    `places`, and still others come later. A call that waits holds a thread, and is known by its caller: see Turns for what one caller may hold.
     """
 
-    def __init__(self, name: str, at_work: int, queue: int, limit_s: float, share: float) -> None:
-        self.name, self.limit_s, self._at_work = name, limit_s, at_work
-        self.places = at_work + queue + RESERVE
+    def __init__(self, name: str, at_work: int, places: int, limit_s: float, share: float) -> None:
+        self.name, self.limit_s, self._at_work, self.places = name, limit_s, at_work, places
         self.pool = Pool(self.places, name)
         self._turns = Turns(at_work, self.places, share)
         self._mean_s = 0.001
@@ -58,13 +62,14 @@ class Lane:
     @contextmanager
     def place(self, caller: Caller) -> Iterator[None]:
         """A caller's place from its identification to its end. Raises Overloaded (OVER_QUOTA)."""
-        if not self._turns.enter(caller.group):
-            most, wait_s = self._turns.most_places, self.retry_after_s()
+        held = self._turns.enter(caller.group)
+        if held:
+            wait_s = self.retry_after_s()
             message = (
-                f"{caller.group} has {most} {self.name} calls here already, of {self.places} that this server takes from"
+                f"{caller.group} has {held} {self.name} calls here already, of {self.places} that this server takes from"
                 f" everybody together; try again in {wait_s:.2g} s"
             )
-            raise Overloaded(message, reason="OVER_QUOTA", retry_after_s=f"{wait_s:.3f}", limit=most)
+            raise Overloaded(message, reason="OVER_QUOTA", retry_after_s=f"{wait_s:.3f}", limit=held)
         try:
             yield
         finally:
@@ -73,6 +78,16 @@ class Lane:
     def turn(self, caller: Caller) -> Any:
         """A context manager: computing."""
         return self._turns.turn(caller.group)
+
+    def give_way(self, caller: Caller) -> None:
+        """Within a turn: let others go first."""
+        self._turns.give_way(caller.group)
+
+    def let_pass(self) -> None:
+        """For work of another lane: waits a moment while this one has something to do, since both share an interpreter."""
+        last = time.monotonic() + PAUSE_S
+        while not self._turns.idle() and time.monotonic() < last:
+            time.sleep(PAUSE_S / 20)
 
     def took(self, seconds: float) -> None:
         """Learn how long calls take."""
@@ -84,19 +99,28 @@ class Lane:
 
 
 class Lanes:
-    """short: Predict, Get and List; long: everything else; turned_away: to say so at once to those who must come later."""
+    """short: Predict, Get and List; long: everything else of the contract; open: health and reflection; watch: who watches health;
+    turned_away: to say so at once to those who must come later."""
 
     def __init__(self, settings: Settings) -> None:
-        share = settings.caller_share if settings.tokens else 1.0  # without a file of callers all are one
-        queue, long_threads = settings.queue, max(settings.threads // 2, 1)
-        self.short = Lane("short", settings.threads, queue, settings.short_limit_s, share)
-        self.long = Lane("long", long_threads, queue, settings.long_limit_s, share)
+        share = settings.caller_share if settings.tokens or not settings.loopback else 1.0  # on loopback all are one
+        extra, long_threads = settings.queue + RESERVE, max(settings.threads // 2, 1)
+        short_s, long_s = settings.short_limit_s, settings.long_limit_s
+        self.by_name = {
+            lane.name: lane
+            for lane in (
+                Lane("short", settings.threads, settings.threads + extra, short_s, share),
+                Lane("long", long_threads, long_threads + extra, long_s, share),
+                Lane("open", OPEN_PLACES, OPEN_PLACES, OPEN_LIMIT_S, OPEN_SHARE),
+                Lane("watch", WATCH_PLACES, WATCH_PLACES, long_s, OPEN_SHARE),
+            )
+        }
         self.turned_away = Pool(1, "turned-away")
 
     def in_flight(self) -> int:
-        """Calls that wait or run."""
-        return sum(pool.inside for pool in (self.short.pool, self.long.pool, self.turned_away))
+        """Calls of the contract that wait or run."""
+        return sum(self.by_name[name].pool.inside for name in ("short", "long")) + self.turned_away.inside
 
     def close(self) -> None:
-        for pool in (self.short.pool, self.long.pool, self.turned_away):
+        for pool in (*(lane.pool for lane in self.by_name.values()), self.turned_away):
             pool.shutdown(wait=False)

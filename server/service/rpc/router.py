@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -15,23 +15,27 @@ from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from tilewise.hwdb.errors import InvalidInput, Overloaded, TilewiseError
+from tilewise.hwdb.errors import InvalidInput, Overloaded, TilewiseError, TooLarge
 from tilewise.server.deadline import check_alive, waited_for
 from tilewise.server.limits import limited_to
+from tilewise.server.messages.entrance import check_message
 from tilewise.server.messages.status import to_status
-from tilewise.server.service.identity.caller import Caller, authorise
+from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answer, Answers
-from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, begun
+from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, host, request_id
 from tilewise.server.service.rpc.lanes import Lane, Lanes
-from tilewise.server.service.rpc.methods import Method, methods
+from tilewise.server.service.rpc.methods import Method, methods, standard
+from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.rpc.predicted import predicted
-from tilewise.server.service.rpc.stalled import Stalled
 from tilewise.server.service.tenants import Tenants
 
 log = logging.getLogger(__name__)
 
 REMEMBERED = ("Predict",)  # pure functions of request, tenant and database
+SLICE_S = 0.25  # of a turn, until those go first who have had less
+SHORT_BYTES = 2 * 2**20  # of a message on the short lane: a text of a megabyte and its sizes
+OPEN_BYTES = 64 * 2**10
 PUSHBACK = "grpc-retry-pushback-ms"  # gRPC's own clients wait that long before another try
 
 
@@ -39,14 +43,15 @@ class Router(grpc.GenericRpcHandler):
     """Answers every call; each observer is told of each call when it has ended."""
 
     def __init__(
-        self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, stalled: Stalled,
-        observers: Sequence[Observer], candidates: int,
+        self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, overseer: Overseer,
+        observers: Sequence[Observer], candidates: int, open_services: Mapping[str, object],
     ) -> None:  # fmt: skip
-        """candidates: shapes that one request may have predicted."""
+        """candidates: shapes that one request may have predicted; open_services: standard ones by name, which need no token."""
         self._tenants, self._identify, self._lanes = tenants, identify, lanes
-        self._answers, self._stalled, self.observers = answers, stalled, list(observers)
-        self._candidates = candidates
-        self._methods = {method.path: method for method in methods()}
+        self._answers, self._overseer, self.observers = answers, overseer, list(observers)
+        self._candidates, self._open = candidates, open_services
+        offered = (*methods(), *(method for method in standard() if method.service in open_services))
+        self._methods = {method.path: method for method in offered}
 
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
         """How a call is handled, decided before it takes a thread.
@@ -57,7 +62,7 @@ class Router(grpc.GenericRpcHandler):
         method = self._methods.get(details.method)
         if method is None:
             return None
-        lane = self._lanes.short if method.short else self._lanes.long
+        lane = self._lanes.by_name[method.lane]
         full = lane.full()
         serve = self._stream if method.server_streams else self._single
         behaviour: Any = partial(self._turn_away if full else serve, method, lane, time.monotonic())
@@ -66,10 +71,17 @@ class Router(grpc.GenericRpcHandler):
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.stream_unary_rpc_method_handler(behaviour)
 
+    def _begun(self, method: Method, lane: Lane, arrived: float, context: grpc.ServicerContext) -> Call:
+        peer = host(context.peer())
+        identify = (
+            None if method.open else partial(self._identify, context.invocation_metadata(), context.auth_context, peer)
+        )
+        return Call(method, context, arrived, lane.limit_s, request_id(context), identify)
+
     def _single(
         self, method: Method, lane: Lane, arrived: float, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> bytes:
-        call = begun(method, context, arrived)
+        call = self._begun(method, lane, arrived, context)
         try:
             return self._ended(call, lane, self._answer(call, lane, messages))
         except Exception as error:  # noqa: BLE001 - every error becomes a status
@@ -79,10 +91,10 @@ class Router(grpc.GenericRpcHandler):
     def _stream(
         self, method: Method, lane: Lane, arrived: float, messages: Iterator[bytes], context: grpc.ServicerContext
     ) -> Iterator[bytes]:
-        call = begun(method, context, arrived)
+        call = self._begun(method, lane, arrived, context)
         try:
             for content in self._answers_of(call, lane, messages):
-                with self._stalled.waiting(call):
+                with self._overseer.waiting(call):
                     yield content
             self._ended(call, lane, b"")
         except GeneratorExit:
@@ -95,7 +107,7 @@ class Router(grpc.GenericRpcHandler):
     def _turn_away(
         self, method: Method, lane: Lane, arrived: float, _: Iterator[bytes], context: grpc.ServicerContext
     ) -> bytes:
-        call = begun(method, context, arrived)
+        call = self._begun(method, lane, arrived, context)
         wait_s = lane.retry_after_s()
         message = f"{method.name} is asked for more often than this server can answer; try again in {wait_s:.2g} s"
         self._fail(call, lane, Overloaded(message, reason="OVERLOADED", retry_after_s=f"{wait_s:.3f}"))
@@ -106,7 +118,8 @@ class Router(grpc.GenericRpcHandler):
         service, caller = self._admitted(call)
         with lane.place(caller):
             if call.method.client_streams:
-                return serialized(service(self._requests(call, messages)))
+                with waited_for(call.check):
+                    return serialized(service(self._requests(call, messages)))
             return self._remembered(call, lane, service, self._one(call, messages), caller)
 
     def _remembered(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> bytes:
@@ -114,7 +127,7 @@ class Router(grpc.GenericRpcHandler):
         key = (caller.tenant, revision, raw)
         found = self._answers.get(key) if remembered else None
         if found is None:
-            with lane.turn(caller), self._limits(call, lane):
+            with lane.turn(caller), self._limits(call, lane, caller):
                 response = service(parsed(call.method, raw))
                 found = Answer(serialized(response), predicted(response))
             if remembered and revision == self._tenants.revision:
@@ -128,9 +141,11 @@ class Router(grpc.GenericRpcHandler):
         """The answers of a call that has many. Between two of them nothing is held but the place."""
         service, caller = self._admitted(call)
         with lane.place(caller):
-            responses = iter(service(parsed(call.method, self._one(call, messages))))
+            streams = call.method.client_streams
+            asked = self._requests(call, messages) if streams else parsed(call.method, self._one(call, messages))
+            responses = iter(service(asked))
             while True:
-                with lane.turn(caller), self._limits(call, lane):
+                with lane.turn(caller), self._limits(call, lane, caller):
                     response = next(responses, None)
                 if response is None:
                     return
@@ -140,35 +155,56 @@ class Router(grpc.GenericRpcHandler):
                 yield content
 
     @contextmanager
-    def _limits(self, call: Call, lane: Lane) -> Iterator[None]:
-        """Within it, work knows how much it may do, and whether anybody waits for it."""
-        with limited_to(self._candidates), waited_for(call.alive(lane.limit_s)):
+    def _limits(self, call: Call, lane: Lane, caller: Caller) -> Iterator[None]:
+        """Within it, work knows how much it may do, and, when it asks whether anybody waits for it, lets others go first."""
+        began = time.monotonic()
+
+        def look() -> None:
+            nonlocal began
+            call.check()
+            if call.method.lane == "long":
+                self._lanes.by_name["short"].let_pass()
+            if time.monotonic() - began > SLICE_S:
+                lane.give_way(caller)
+                began = time.monotonic()
+
+        with limited_to(self._candidates), waited_for(look):
             check_alive()
             yield
 
     def _admitted(self, call: Call) -> tuple[Any, Caller]:
         """The service's method for a caller who may call it, and the caller."""
-        context = call.context
-        call.caller = caller = self._identify(context.invocation_metadata(), context.auth_context)
+        if call.method.open:
+            caller = Caller(host(call.context.peer()), Role.READER)
+            return getattr(self._open[call.method.service], call.method.name), caller
+        assert call.identify is not None
+        call.caller = caller = call.identify()
         authorise(caller, call.method.title)
         return getattr(self._tenants.services(caller)[call.method.service], call.method.name), caller
 
     def _one(self, call: Call, messages: Iterator[bytes]) -> bytes:
-        with self._stalled.waiting(call):
-            raw = next(messages, None)
+        raw = self._next(call, messages)
         if raw is None:
             raise InvalidInput(f"{call.method.name} came without a request", reason="BAD_MESSAGE")
-        call.request_bytes = len(raw)
         return raw
 
     def _requests(self, call: Call, messages: Iterator[bytes]) -> Iterator[Message]:
-        while True:
-            with self._stalled.waiting(call):
-                raw = next(messages, None)
-            if raw is None:
-                return
-            call.request_bytes += len(raw)
+        while (raw := self._next(call, messages)) is not None:
+            call.check()
             yield parsed(call.method, raw)
+
+    def _next(self, call: Call, messages: Iterator[bytes]) -> bytes | None:
+        """The next message; None where no more come. Raises TooLarge (MESSAGE_TOO_LARGE)."""
+        with self._overseer.waiting(call):
+            raw = next(messages, None)
+        if raw is None:
+            return None
+        call.request_bytes += len(raw) or 1  # an empty message has come, too
+        most = {"short": SHORT_BYTES, "long": len(raw)}.get(call.method.lane, OPEN_BYTES)
+        if len(raw) > most:
+            message = f"the request of {call.method.name} has {len(raw)} bytes; at most {most}"
+            raise TooLarge(message, reason="MESSAGE_TOO_LARGE")
+        return raw
 
     def _ended(self, call: Call, lane: Lane, content: bytes) -> bytes:
         call.response_bytes += len(content)
@@ -208,6 +244,7 @@ def parsed(method: Method, raw: bytes) -> Message:
     except DecodeError as error:
         message = f"{len(raw)} bytes are no {method.request.DESCRIPTOR.full_name}"
         raise InvalidInput(message, reason="BAD_MESSAGE") from error
+    check_message(request)
     return request
 
 

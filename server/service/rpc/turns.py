@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -18,43 +19,73 @@ class _Waiting:
 class Turns:
     """`at_work` callers compute at a time; the next is the one with the fewest at work, among equals who came first.
 
-    share: the largest part of the turns, and of `places`, that one caller holds; one of each at least
+    share: the largest part of the turns, and of `places`, that one caller holds alone; one of each at least. Of places each
+    caller may hold share / (1 - share) times what is free, so that however many hold as many as they may, some stay free for
+    whoever comes next; an eighth is for callers who hold none.
     """
 
     def __init__(self, at_work: int, places: int, share: float) -> None:
-        self._free = at_work
-        self.most_turns, self.most_places = max(1, int(share * at_work)), max(1, int(share * places))
+        self._free, self._places = at_work, places
+        self.most_turns = max(1, int(share * at_work))
+        self._ratio = share / (1 - share) if share < 1 else math.inf
         self._lock = threading.Lock()
         self._placed: Counter[str] = Counter()
         self._working: Counter[str] = Counter()
         self._waiting: list[_Waiting] = []
 
-    def enter(self, who: str) -> bool:
-        """Take a place, to be left again; False where the caller holds as many as one may."""
+    def enter(self, who: str) -> int:
+        """Take a place, to be left again: 0; else how many the caller holds already, which is as many as one may now."""
         with self._lock:
-            fits = self._placed[who] < self.most_places
-            self._placed[who] += fits
-        return fits
+            held, total = self._placed[who], self._placed.total()
+            kept = self._places // 8 if total > held and self._ratio < math.inf else 0
+            room = self._places - total - kept
+            if held and (room <= 0 or held >= self._ratio * room):
+                return held
+            self._placed[who] += 1
+        return 0
 
     def leave(self, who: str) -> None:
         with self._lock:
             self._placed[who] -= 1
+            if not self._placed[who]:
+                del self._placed[who]
 
     @contextmanager
     def turn(self, who: str) -> Iterator[None]:
         """Waits for a turn, and has it within."""
+        self._take(who)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._put_back(who)
+
+    def give_way(self, who: str) -> None:
+        """Within a turn: lets those go first who have fewer at work, and waits for the next turn; at once where none waits."""
+        with self._lock:
+            if not any(self._working[each.who] < self._working[who] for each in self._waiting):
+                return
+            self._put_back(who)
+        self._take(who)
+
+    def idle(self) -> bool:
+        """Whether nobody computes, or waits for a turn."""
+        return not self._working and not self._waiting
+
+    def _take(self, who: str) -> None:
         waiting = _Waiting(who)
         with self._lock:
             self._waiting.append(waiting)
             self._give()
         waiting.given.wait()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._working[who] -= 1
-                self._free += 1
-                self._give()
+
+    def _put_back(self, who: str) -> None:
+        """Within the lock."""
+        self._working[who] -= 1
+        if not self._working[who]:
+            del self._working[who]
+        self._free += 1
+        self._give()
 
     def _give(self) -> None:
         """Give out what is free. Within the lock."""

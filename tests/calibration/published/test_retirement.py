@@ -75,4 +75,4 @@ def uploaded(store: Store, calibration: Calibration) -> None:
     upload = Upload(store, SHARED, SKU, calibration.id, calibration.content_sha256(), files)
     for name, data in contents.items():
         upload.write(name, 0, data)
-    upload.finish("ann")
+    upload.finish()

@@ -71,14 +71,20 @@ def launch(
 
 def _launch(mode: str, measured: Mapping[str, Any], training: bool) -> Launch:
     facts = _facts()
-    known = facts[mode] | measured.get(mode, {"trust": "datasheet"})
+    known = facts[mode] | (_known(measured[mode]) if mode in measured else {"trust": "datasheet"})
     known |= facts[mode].get("train", {}) if training else {}
     low, value, high = known["issue_s"]
     return Launch(
         issue_s=(min(low, facts["hosts"]["fastest"] * value), value, high), gap_s=tuple(known["gap_s"]), call_s=tuple(known["call_s"]),
         pause_s=tuple(known["pause_s"]), plan_s=tuple(measured.get("plan", facts["plan"])["time_s"]),
-        trust=Trust[str(known.get("trust", "measured")).upper()], source=known.get("source", "calibration"),
+        trust=Trust[str(known["trust"]).upper()], source=known["source"],
     )  # fmt: skip
+
+
+def _known(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """What a calibration knows of a mode; one that lacks it knows nothing, and must not fall back on what is published."""
+    named = {"trust": "measured", "source": "calibration", **entry}
+    return {name: named[name] for name in ("issue_s", "gap_s", "trust", "source")}
 
 
 @cache

@@ -66,5 +66,5 @@ def test_the_base_of_the_action_is_no_option_and_no_refspec(tmp_path: Path, base
         env={"BASE": base, "PATH": "/usr/bin:/bin:/usr/local/bin"},
         capture_output=True,
     )
-    assert done.returncode == 2 and b"::error::the base" in done.stdout
+    assert done.returncode == 2 and b"the base is no commit" in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {".git"}

@@ -27,7 +27,7 @@ from tilewise.v1.advice_pb2 import Axis, Neighbourhood, Range, RecommendRequest,
 from tilewise.v1.advisor_service_pb2_grpc import AdvisorServiceStub
 from tilewise.v1.calibration_service_pb2_grpc import CalibrationServiceStub
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest
-from tilewise.v1.workload_pb2 import PHASE_DECODE, Workload
+from tilewise.v1.workload_pb2 import MODE_COMPILED, PHASE_DECODE, PHASE_TRAIN, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 Serve = Callable[..., str]
@@ -99,7 +99,10 @@ def long_requests(question: advisor.PredictRequest) -> dict[str, Any]:
     items = [
         CheckItem(path=f"{at}.json", head=text.replace("14336", str(14336 + 8 * at)), base=text) for at in range(2000)
     ]
-    mix = [WeightedWorkload(workload=Workload(phase=PHASE_DECODE, batch=at, context=4096)) for at in range(1, 9)]
+    mix = [
+        WeightedWorkload(workload=Workload(phase=PHASE_TRAIN, batch=at, sequence=4001, mode=MODE_COMPILED))
+        for at in range(1, 9)
+    ]
     gpus = [question.gpu, "h200-sxm-141gb", "b200-sxm-180gb", "a100-sxm-80gb"]
     return {
         "BatchPredict": batch(advisor.DETAIL_STEP),

@@ -27,7 +27,7 @@ from tilewise.v1.check_pb2 import CheckItem, CheckRequest, SavedPrediction
 from tilewise.v1.model_pb2 import Model
 from tilewise.v1.prediction_pb2 import TRUST_MEASURED, Prediction
 from tilewise.v1.report_pb2 import Step
-from tilewise.v1.workload_pb2 import PHASE_DECODE, PHASE_PREFILL, PHASE_TRAIN, Workload
+from tilewise.v1.workload_pb2 import PHASE_DECODE, PHASE_PREFILL, PHASE_TRAIN, PRECISION_FP8, Workload
 
 Serve = Callable[..., str]
 Edited = Callable[..., Calibration]
@@ -135,7 +135,7 @@ def test_sizes_that_no_operator_sees_can_be_swept_and_batched() -> None:
 
 
 def test_a_refused_step_holds_no_number_that_is_none() -> None:
-    workload = Workload(phase=PHASE_TRAIN, batch=1, sequence=512, precision=1)
+    workload = Workload(phase=PHASE_TRAIN, batch=1, sequence=513, precision=PRECISION_FP8)
     for detail in (0, 1, 2, 3):
         request = ask(gpu="h100-sxm5-80gb")
         request.workload.CopyFrom(workload)

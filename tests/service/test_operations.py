@@ -162,7 +162,7 @@ def test_metrics_count_calls_failures_and_predictions(
     for line in (
         'tilewise_rpc_duration_seconds_count{code="OK",method="AdvisorService/Predict"} 2.0',
         'tilewise_rpc_duration_seconds_count{code="NOT_FOUND",method="HardwareService/GetGpu"} 1.0',
-        'tilewise_predictions_total{gpu="h100-sxm5-80gb",trust="measured"} 3.0',
+        'tilewise_predictions_total{gpu="h100-sxm5-80gb",trust="published"} 3.0',
         "tilewise_answers_remembered_total 1.0",
         "tilewise_rpc_in_flight 0.0",
         "tilewise_store_up 1.0",

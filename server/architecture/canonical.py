@@ -12,7 +12,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
-from tilewise.server.architecture.sizes import Keys, check_size, invalid, need
+from tilewise.server.architecture.sizes import Keys, agreed, check_size, invalid, need, product
 
 _KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
 
@@ -28,8 +28,10 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
         for target in family.keys[key]:
             if target in given and type(value) is int and keys[target] != value:
                 raise invalid(key, f"{key} {value} contradicts another key, which sets {target} to {keys[target]}")
-            keys[target] = _checked(key, value, target, family)
+            absent = key in family.zero_is_absent and value == 0
+            keys[target] = None if absent else _checked(key, value, target, family)
             given.add(target)
+    _hold(raw, family, keys)
     _override(keys, overrides, family)
     for key in family.needed:
         need(keys, key)
@@ -41,10 +43,23 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
 
 
 def _is(value: Any, wanted: Any) -> bool:
-    """Whether a condition holds; null is 0."""
+    """Whether a condition holds: a value, or "absent"; null is 0 where a number is wanted."""
+    if wanted == "absent":
+        return value is None
     if value is None and not isinstance(wanted, bool):
         value = 0
-    return not isinstance(value, np.ndarray) and bool(value == wanted)
+    return agreed(value == wanted)
+
+
+def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
+    """Keys that may state one size alone, such as a derived one that the library writes into every file."""
+    for key, size in family.only.items():
+        outer, _, inner = key.rpartition(".")
+        table = raw.get(outer, {}) if outer else raw
+        value = table.get(inner) if isinstance(table, dict) else None
+        if value is not None and value != product(keys, size):
+            must = f"{product(keys, size)}, as {family.name} has it whatever the key says"
+            raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: it must be {must}")
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,7 +70,7 @@ def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Ite
             yield key, value
         elif key in family.nested and isinstance(value, dict):
             yield from _understood(value, family, f"{key}.")
-        elif key not in family.ignored and not (is_harmless(key) or is_harmless(name)):
+        elif not (key in family.ignored or key in family.only) and not (is_harmless(key) or is_harmless(name)):
             _reject_unknown(key, value, family)
 
 

@@ -27,7 +27,9 @@ class Family:
     keys:    the config's name of a key -> the canonical names it sets
     nested:  names of sub-tables whose keys are read as "table.key"
     ignored: keys of this family that do not change the shape
-    when:    (conditions, values): values that hold where every named key has the given value, applied in order
+    only:    the config's name of a key -> the one size it may state, because the model's class has it whatever the key says
+    zero_is_absent: keys of the config whose 0 says that there is none of it
+    when:    (conditions, values): values that hold where every named key has the given value ("absent": none), in order
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
     wrapper: table for a config of this model_type that holds its text model as a part
     needed:  canonical keys without which there is no model, and that have no default
@@ -39,6 +41,8 @@ class Family:
     keys: dict[str, tuple[str, ...]]
     nested: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
+    only: dict[str, Any] = field(default_factory=dict)
+    zero_is_absent: frozenset[str] = frozenset()
     when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     wrapper: str = ""
@@ -82,6 +86,8 @@ def _load(name: str) -> Family:
         keys={**kept, **own, **aliases},
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
+        only={**base.only, **table.get("only", {})},
+        zero_is_absent=base.zero_is_absent | set(table.get("zero_is_absent", ())),
         when=base.when + tuple((rule["if"], rule["set"]) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
         wrapper=table.get("wrapper", ""),

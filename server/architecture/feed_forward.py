@@ -38,8 +38,10 @@ def experts(keys: Keys) -> Experts | Mlp:
     if isinstance(count, int) and count == 0:
         return dense(keys, shared_width)
     top_k = need(keys, "num_experts_per_tok")
+    if np.any(top_k < 1):
+        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is out of range: each token visits at least one expert")
     if np.any(top_k > count):
-        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than the {count} experts there are")
+        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than num_experts {count}")
     hidden = keys["hidden_size"]
     inner = hidden if keys["moe_latent_size"] is None else keys["moe_latent_size"]
     return Experts(
@@ -50,9 +52,20 @@ def experts(keys: Keys) -> Experts | Mlp:
         expert=matrices(keys, inner, width, keys["expert_bias"], keys["expert_gate_up"]),
         gated=keys["gated"],
         activation=keys["hidden_act"],
+        latent=_latent(keys, hidden),
         shared=dense(keys, shared_width) if agreed(shared_width > 0) else None,
         shared_gate=Linear(name="shared_gate", inputs=hidden, outputs=1) if keys["shared_gate"] else None,
         extra_parameters=product(keys, keys["router_extra"]),
+    )
+
+
+def _latent(keys: Keys, hidden: Size) -> tuple[Linear, ...]:
+    inner, bias = keys["moe_latent_size"], keys["mlp_bias"]
+    if inner is None:
+        return ()
+    return (
+        Linear(name="latent_in_proj", inputs=hidden, outputs=inner, bias=bias),
+        Linear(name="latent_out_proj", inputs=inner, outputs=hidden, bias=bias),
     )
 
 

@@ -175,7 +175,8 @@ def _every(keys: Keys, depth: int) -> Sequence[str]:
 
 def _range(keys: Keys, depth: int) -> Sequence[str]:
     """ERNIE 4.5: experts from one layer to another, every so many."""
-    first, last, step = keys["experts_first"], keys["experts_last"] % depth, keys["experts_period"]
+    first, last, step = keys["experts_first"], keys["experts_last"], keys["experts_period"]
+    last = depth - 1 if last == -1 else last  # as Ernie4_5_MoeConfig says it
     return ["experts" if first <= index <= last and (index + 1) % step == 0 else "dense" for index in range(depth)]
 
 

@@ -162,6 +162,7 @@ class Experts:
 
     expert:  the matrices of one routed expert (gated: gate and up, fused or not, then down)
     shared:  the always-active experts as one wider Mlp, None where absent; shared_gate: its sigmoid gate
+    latent:  matrices into and out of the narrower width that the routed experts work in (Nemotron 3), none where absent
     router:  the scoring matrix; extra_parameters: score-correction biases (one an expert)
     """
 
@@ -172,9 +173,15 @@ class Experts:
     expert: tuple[Linear, ...]
     gated: bool = True
     activation: str = "silu"
+    latent: tuple[Linear, ...] = ()
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     extra_parameters: Size = 0
+
+    @property
+    def inputs(self) -> Size:
+        """Width that a routed expert reads and writes."""
+        return self.expert[0].inputs
 
 
 Mixer = Attention | Recurrent

@@ -10,9 +10,10 @@ from tilewise.server.architecture.sizes import Keys, divide, invalid, need
 
 
 def mamba1(keys: Keys) -> Recurrent:
-    """Selective scan over `expand * hidden` channels (arXiv 2312.00752); Zamba splits it into heads."""
+    """Selective scan over the stated width, or `expand * hidden` channels (arXiv 2312.00752); Zamba splits it into heads."""
     hidden, state, kernel = keys["hidden_size"], keys["mamba_d_state"], keys["mamba_d_conv"]
-    inner, heads = keys["mamba_expand"] * hidden, keys["mamba_scan_heads"]
+    heads = keys["mamba_scan_heads"]
+    inner = keys["mamba_expand"] * hidden if keys["mamba_d_ssm"] is None else keys["mamba_d_ssm"]
     rank = keys["mamba_dt_rank"]
     rank = -(-hidden // 16) if rank is None else rank  # ceil(hidden / 16), as in every Mamba config class
     bias = keys["mamba_proj_bias"]

@@ -83,7 +83,9 @@ def divide(total: Size, parts: Size, total_key: str, parts_key: str) -> Size:
 
 
 def product(keys: Mapping[str, Any], size: Any) -> Size:
-    """A size of a family table: a number, a key's name, or a list whose product is meant."""
+    """A size of a family table: a number, a key's name, a list whose product is meant, or {sum = [sizes]}."""
+    if isinstance(size, dict):
+        return sum((product(keys, part) for part in size["sum"]), start=0)
     if isinstance(size, list):
         result: Size = 1
         for factor in size:

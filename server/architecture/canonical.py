@@ -12,6 +12,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
+from tilewise.server.architecture.per_layer import by_kind
 from tilewise.server.architecture.sizes import Keys, agreed, check_size, invalid, need, product
 
 _KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
@@ -24,6 +25,7 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
     """
     keys = dict(family.values)
     given: set[str] = set()
+    raw, own_values = by_kind(raw, family)
     for key, value in _understood(raw, family):
         for target in family.keys[key]:
             if target in given and type(value) is int and keys[target] != value:
@@ -35,15 +37,22 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
     _override(keys, overrides, family)
     for key in family.needed:
         need(keys, key)
-    for conditions, values in family.when:
+    for conditions, values, refusal in family.when:
         if all(_is(keys[key], value) for key, value in conditions.items()):
+            if refusal:
+                raise invalid(next(iter(conditions)), f"{refusal} is not supported for model_type {family.name}")
             keys.update(values)
+    if own_values is not None:
+        kinds = {**keys["layer_values"], **own_values}
+        keys["layer_values"] = {kind: {**keys["layer_values"].get(kind, {}), **own_values.get(kind, {})} for kind in kinds}
     derive(keys)
     return keys
 
 
 def _is(value: Any, wanted: Any) -> bool:
-    """Whether a condition holds: a value, or "absent"; null is 0 where a number is wanted."""
+    """Whether a condition holds: a value, "absent", or {not = either}; null is 0 where a number is wanted."""
+    if isinstance(wanted, dict):
+        return not _is(value, wanted["not"])
     if wanted == "absent":
         return value is None
     if value is None and not isinstance(wanted, bool):
@@ -58,8 +67,15 @@ def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
         table = raw.get(outer, {}) if outer else raw
         value = table.get(inner) if isinstance(table, dict) else None
         if value is not None and value != product(keys, size):
-            must = f"{product(keys, size)}, as {family.name} has it whatever the key says"
-            raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: it must be {must}")
+            must = f"it must be {_spelled(size)}, as {family.name} has it whatever the key says"
+            raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: {must}")
+
+
+def _spelled(size: Any) -> str:
+    """A size of a family table in words."""
+    if isinstance(size, dict):
+        return " + ".join(map(_spelled, size["sum"]))
+    return " * ".join(map(_spelled, size)) if isinstance(size, list) else str(size).lower()
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -73,6 +73,6 @@ def _shared_width(keys: Keys, width: Size) -> Size:
     """Width of the always-active experts together; 0 where there are none."""
     own: Size | None = keys["shared_expert_intermediate_size"]
     if own is not None:
-        return own * (keys["n_shared_experts"] if keys["shared_per_expert"] else 1)
+        return product(keys, own) * (keys["n_shared_experts"] if keys["shared_per_expert"] else 1)
     shared: Size = (keys["n_shared_experts"] or 0) * width
     return shared

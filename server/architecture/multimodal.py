@@ -88,7 +88,7 @@ def _part_family(config: Any, part: Mapping[str, Any]) -> Family:
 
 
 def _tied(raw: Mapping[str, Any], text: Mapping[str, Any], wrapper: Keys) -> bool:
-    for config in (raw, text, wrapper):
+    for config in (raw, wrapper, text):
         if config.get("tie_word_embeddings") is not None:
             return bool(config["tie_word_embeddings"])
     return False

@@ -70,6 +70,7 @@ def _feed_forward(keys: Keys, kind: str) -> FeedForward | None:
         return feed_forward.experts(keys)
     if kind in ("dense", "wide"):
         width = keys["intermediate_size" if keys["dense_intermediate_size"] is None else "dense_intermediate_size"]
+        width = product(keys, width)
         return feed_forward.dense(keys, 2 * width if kind == "wide" else width)
     return None
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
-from tilewise.server.architecture.sizes import Keys, divide, need, product
+from tilewise.server.architecture.sizes import Keys, divide, invalid, need, product
 
 
 def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, cross: bool = False) -> Attention:
@@ -36,6 +36,9 @@ def _projections(keys: Keys, heads: Size, kv_heads: Size, dim: Size, dim_v: Size
     inputs = keys["hidden_size"] if keys["attention_hidden_size"] is None else keys["attention_hidden_size"]
     bias, q, k, v = keys["qkv_bias"], heads * dim, kv_heads * dim, kv_heads * dim_v
     out = row("o_proj", heads * dim_v, keys["hidden_size"], keys["out_bias"])
+    if keys["square_out"] and np.any(heads * dim_v != keys["hidden_size"]):
+        must = f"num_attention_heads {heads} * head_dim {dim_v} must be hidden_size {keys['hidden_size']}"
+        raise invalid("head_dim", f"{must}: the output projection is square")
     if keys["attention_gate"] == "fused":
         q = 2 * q
     if keys["qkv"] == "fused":

@@ -9,24 +9,35 @@ from tilewise.server.architecture.families import Family
 from tilewise.server.architecture.sizes import check_size, invalid
 
 
+_LISTS = {"num_attention_heads_per_layer": "num_attention_heads"}  # Laguna lists one size
+
+
 def by_kind(raw: Mapping[str, Any], family: Family) -> tuple[Mapping[str, Any], dict[str, dict[str, int]] | None]:
     """The config without its `per_layer_config`, and that one as mixer -> {canonical key: size}; None where it has none.
 
     Raises InvalidInput where layers of one kind differ, or the config does not list its kinds.
     """
-    if "per_layer_config" not in raw:
+    own, kinds = _per_layer(raw), raw.get("layer_types")
+    if own is None:
         return raw, None
-    rest = {key: value for key, value in raw.items() if key != "per_layer_config"}
-    own, kinds = raw["per_layer_config"], raw.get("layer_types")
+    rest = {key: value for key, value in raw.items() if key not in ("per_layer_config", *_LISTS)}
     if not isinstance(own, dict) or not isinstance(kinds, list):
         raise invalid("per_layer_config", "per_layer_config is read where layer_types lists the kinds of the layers")
     found = {}
     for kind in dict.fromkeys(str(kind) for kind in kinds):
-        values = [own.get(str(index), {}) for index, other in enumerate(kinds) if other == kind]
+        values = [own.get(str(index), own.get(f"{index:02}", {})) for index, other in enumerate(kinds) if other == kind]
         if any(value != values[0] for value in values):
             raise invalid("per_layer_config", f"per_layer_config differs among layers of the kind {kind[:40]}")
         found[kind] = _sizes(values[0], family)
     return rest, found
+
+
+def _per_layer(raw: Mapping[str, Any]) -> Any:
+    """{index: {key: size}} of the layers, from either form; None where the config has neither."""
+    for key, size in _LISTS.items():
+        if isinstance(raw.get(key), list):
+            return {str(index): {size: value} for index, value in enumerate(raw[key])}
+    return raw.get("per_layer_config")
 
 
 def _sizes(values: Any, family: Family) -> dict[str, int]:

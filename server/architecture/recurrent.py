@@ -155,6 +155,10 @@ def lightning(keys: Keys) -> Recurrent:
 
 
 def _delta_inputs(keys: Keys, hidden: Size, channels: Size, value: Size, heads: Size) -> tuple[Linear, ...]:
+    if keys["linear_inputs"] == "apart":
+        widths = {"q_proj": (channels - value) // 2, "k_proj": (channels - value) // 2, "v_proj": value}
+        widths |= {"a_proj": heads, "b_proj": heads, "g_proj": value}
+        return tuple(column(name, hidden, width) for name, width in widths.items())
     if keys["linear_inputs"] == "fused":
         return column("in_proj_qkvz", hidden, channels + value), column("in_proj_ba", hidden, 2 * heads)
     return (

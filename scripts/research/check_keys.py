@@ -1,4 +1,4 @@
-"""One key of a config changed at a time: our parameter count against the transformers library's own class on the meta device.
+"""One key of a config changed at a time: our parameters against those of the transformers library's own class, on the meta device.
 
     python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--sample N] [--output trials.csv]
 
@@ -225,7 +225,7 @@ def sampled(number: int, seed: int = 0) -> list[Trial]:
     found: list[Trial] = []
     for index in range(number):
         every = list(trials(families[index * len(families) // number]))
-        found += [trial for trial in [judged(*draw.choice(every))] if trial]
+        found += filter(None, [judged(*draw.choice(every))])
     return found
 
 

@@ -13,7 +13,7 @@ from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.per_layer import by_kind
-from tilewise.server.architecture.sizes import Keys, agreed, check_size, invalid, need, product
+from tilewise.server.architecture.sizes import Keys, agreed, check_size, invalid, need, product, spelled
 
 _KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
 
@@ -67,15 +67,8 @@ def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
         table = raw.get(outer, {}) if outer else raw
         value = table.get(inner) if isinstance(table, dict) else None
         if value is not None and value != product(keys, size):
-            must = f"it must be {_spelled(size)}, as {family.name} has it whatever the key says"
+            must = f"it must be {spelled(size)}, as {family.name} has it whatever the key says"
             raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: {must}")
-
-
-def _spelled(size: Any) -> str:
-    """A size of a family table in words."""
-    if isinstance(size, dict):
-        return " + ".join(map(_spelled, size["sum"]))
-    return " * ".join(map(_spelled, size)) if isinstance(size, list) else str(size).lower()
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:

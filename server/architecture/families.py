@@ -23,6 +23,7 @@ _FOLDER = files(__package__).joinpath("families")
 class Family:
     """One model_type.
 
+    source:  where its facts are read
     values:  canonical key -> value of an absent key (None: derived from others) or fixed by the model code
     keys:    the config's name of a key -> the canonical names it sets
     nested:  names of sub-tables whose keys are read as "table.key"
@@ -41,6 +42,7 @@ class Family:
     name: str
     values: dict[str, Any]
     keys: dict[str, tuple[str, ...]]
+    source: str = ""
     nested: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
     only: dict[str, Any] = field(default_factory=dict)
@@ -90,6 +92,7 @@ def _load(name: str) -> Family:
         name=name,
         values={**base.values, **dict.fromkeys((*absent, *optional)), **defaults, **fixed},
         keys={**kept, **aliases},
+        source=table.get("source", ""),
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
         only={**base.only, **table.get("only", {})},

@@ -97,6 +97,13 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
     return number
 
 
+def spelled(size: Any) -> str:
+    """A size of a family table in words."""
+    if isinstance(size, dict):
+        return " + ".join(map(spelled, size["sum"]))
+    return " * ".join(map(spelled, size)) if isinstance(size, list) else str(size).lower()
+
+
 def need(keys: Mapping[str, Any], key: str) -> Size:
     """A size without which the model cannot be built."""
     value: Size | None = keys.get(key)  # a part may be of a family that lacks it

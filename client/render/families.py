@@ -21,11 +21,16 @@ def compared(family: str) -> str:
         line = lines().get((family, phase))
         seen = NEVER if line is None or line["reason"] else "agrees" if program_at(line) == AGREES else "differs"
         found.setdefault(seen, []).append(phase)
-    return "; ".join(word if len(phases) == len(CHOICES["phase"]) else f"{word}: {', '.join(phases)}" for word, phases in found.items())
+    return "; ".join(
+        word if len(phases) == len(CHOICES["phase"]) else f"{word}: {', '.join(phases)}"
+        for word, phases in found.items()
+    )
 
 
 def as_json(found: Sequence[Listing]) -> str:
-    return json.dumps({"families": [{**asdict(each), "program": compared(each.name)} for each in found]}, indent=2) + "\n"
+    return (
+        json.dumps({"families": [{**asdict(each), "program": compared(each.name)} for each in found]}, indent=2) + "\n"
+    )
 
 
 def as_text(found: Sequence[Listing]) -> str:

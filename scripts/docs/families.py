@@ -13,5 +13,8 @@ def table() -> str:
         "| model_type | what is read | source | program beside the framework's own | limits |",
         "|---|---|---|---|---|",
     ]
-    rows += [f"| {each.name} | {each.what} | {each.source} | {compared(each.name)} | {'; '.join(each.limits)} |" for each in found]
+    rows += [
+        f"| {each.name} | {each.what} | {each.source} | {compared(each.name)} | {'; '.join(each.limits)} |"
+        for each in found
+    ]
     return "\n".join(rows)

@@ -27,7 +27,9 @@ from tilewise.server.architecture.families import Family, family, names
 
 DEPTH = 6  # layers of a trial: enough for every pattern of layers but a period of its own
 _DEPTHS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|(en|de)coder_layers|num_decoder_layers|depth)$")
-_NOT_TRIED = re.compile(r"_token_id$|_token_index$|^_|^use_cache$|^num_labels$|^(return_dict|output_|is_|chunk_size_feed|torchscript)")
+_NOT_TRIED = re.compile(
+    r"_token_id$|_token_index$|^_|^use_cache$|^num_labels$|^(return_dict|output_|is_|chunk_size_feed|torchscript)"
+)
 _TABLES = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT", "MASKED_LM", "CAUSAL_LM", None)
 _OVERLOOKED = {"bloom-7b1-llmanalysis", "t5-v1_1-xxl-encoder"}  # files whose keys the library itself overlooks
 # T5: the class ties what published files have apart
@@ -50,9 +52,8 @@ class Trial:
 
 def model_class(model_type: str) -> Any | None:
     """The class that the library's auto classes build for a model_type; None where it has none."""
-    from transformers.models.auto import modeling_auto as auto
-
     import transformers
+    from transformers.models.auto import modeling_auto as auto
 
     for table in _TABLES:
         found = getattr(auto, f"MODEL_FOR_{table}_MAPPING_NAMES" if table else "MODEL_MAPPING_NAMES").get(model_type)
@@ -73,7 +74,7 @@ def true_count(config: dict[str, Any]) -> int | None:
         with torch.device("meta"), no_init_weights():
             model = built._from_config(own) if hasattr(built, "_from_config") else built(own)  # type: ignore[union-attr]
             model.tie_weights()
-    except Exception:
+    except Exception:  # noqa: BLE001  # whatever the class refuses is no trial
         return None
     return sum(parameter.numel() for parameter in model.parameters())
 
@@ -138,7 +139,9 @@ def changed(value: Any, hint: str, few: bool) -> list[Any]:
     return []
 
 
-def edits(config: dict[str, Any], like: dict[str, Any], few: bool, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def edits(
+    config: dict[str, Any], like: dict[str, Any], few: bool, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
     """(path of a key, another value) for every integer, boolean and choice key of `like` and its parts."""
     from transformers import CONFIG_MAPPING
 
@@ -204,7 +207,11 @@ def published(folder: Path) -> Iterator[tuple[dict[str, Any], str, tuple[str, ..
     """Every changed file of the published ones in a folder whose model_type the library has."""
     for file in sorted(folder.rglob("*.json")):
         config = json.loads(file.read_text(encoding="utf-8"))
-        if file.stem in _OVERLOOKED or not isinstance(config, dict) or model_class(config.get("model_type", "")) is None:
+        if (
+            file.stem in _OVERLOOKED
+            or not isinstance(config, dict)
+            or model_class(config.get("model_type", "")) is None
+        ):
             continue
         config = shallow({key: value for key, value in config.items() if key != "quantization_config"})
         config["architectures"] = [model_class(config["model_type"]).__name__]  # type: ignore[union-attr]

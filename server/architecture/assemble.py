@@ -16,7 +16,6 @@ from tilewise.server.architecture.model import (
     FeedForward,
     Linear,
     Mixer,
-    Norm,
     Size,
     Split,
     Stack,

@@ -44,7 +44,9 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
             keys.update(values)
     if own_values is not None:
         kinds = {**keys["layer_values"], **own_values}
-        keys["layer_values"] = {kind: {**keys["layer_values"].get(kind, {}), **own_values.get(kind, {})} for kind in kinds}
+        keys["layer_values"] = {
+            kind: {**keys["layer_values"].get(kind, {}), **own_values.get(kind, {})} for kind in kinds
+        }
     derive(keys)
     return keys
 

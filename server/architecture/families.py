@@ -97,7 +97,8 @@ def _load(name: str) -> Family:
         ignored=base.ignored | set(table.get("ignored", ())),
         only={**base.only, **table.get("only", {})},
         zero_is_absent=base.zero_is_absent | set(table.get("zero_is_absent", ())),
-        when=base.when + tuple((rule["if"], rule.get("set", {}), rule.get("refuse", "")) for rule in table.get("when", ())),
+        when=base.when
+        + tuple((rule["if"], rule.get("set", {}), rule.get("refuse", "")) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
         wrapper=table.get("wrapper", ""),
         part_of=table.get("part_of", ""),

@@ -36,10 +36,14 @@ def experts(keys: Keys) -> Experts | Mlp:
     width: Size = keys["intermediate_size"] if keys["moe_intermediate_size"] is None else keys["moe_intermediate_size"]
     shared_width = _shared_width(keys, width)
     if isinstance(count, int) and count == 0:
+        if agreed(shared_width == 0):
+            raise invalid("num_experts", "num_experts 0 and no shared expert leave a layer without a feed-forward")
         return dense(keys, shared_width)
     top_k = need(keys, "num_experts_per_tok")
     if np.any(top_k < 1):
-        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is out of range: each token visits at least one expert")
+        raise invalid(
+            "num_experts_per_tok", f"num_experts_per_tok {top_k} is out of range: each token visits at least one expert"
+        )
     if np.any(top_k > count):
         raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than num_experts {count}")
     hidden = keys["hidden_size"]

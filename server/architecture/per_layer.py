@@ -8,7 +8,6 @@ from typing import Any
 from tilewise.server.architecture.families import Family
 from tilewise.server.architecture.sizes import check_size, invalid
 
-
 _LISTS = {"num_attention_heads_per_layer": "num_attention_heads"}  # Laguna lists one size
 
 

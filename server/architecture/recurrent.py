@@ -59,7 +59,10 @@ def mamba2(keys: Keys) -> Recurrent:
         conv_kernel=kernel,
         conv_channels=channels,
         conv_bias=keys["mamba_conv_bias"],
-        projections=(column("in_proj", hidden, inner + channels + heads, bias), row("out_proj", inner, hidden, out_bias)),
+        projections=(
+            column("in_proj", hidden, inner + channels + heads, bias),
+            row("out_proj", inner, hidden, out_bias),
+        ),
         norms=(norm(keys, "gated_norm", inner),) if keys["mamba_gated_norm"] else (),
         state_elements=inner * state + channels * (kernel - 1),
         extra_parameters=3 * heads,  # A_log, D and dt_bias

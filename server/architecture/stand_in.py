@@ -11,7 +11,12 @@ from tilewise.server.architecture.sizes import invalid
 READ_AS = "tilewise_read_as"  # the key of a config that names the family to read it as
 NOTE = "_tilewise_note"  # the key under which a config that was read as another says so
 _TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder_config")
-_OF_THE_WHOLE = ("tie_word_embeddings", "torch_dtype", "dtype", "quantization_config")  # said by the outer config for the text part
+_OF_THE_WHOLE = (
+    "tie_word_embeddings",
+    "torch_dtype",
+    "dtype",
+    "quantization_config",
+)  # said by the outer config for the text part
 
 Raw = dict[str, Any]
 

@@ -10,7 +10,11 @@ from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, GATE
 from tilewise.server.operators.variants import Variant
 
-CHUNK = {"mamba2": 256, "gated_delta": 64, "lightning": 256}  # tokens a chunk: mamba_ssm, flash-linear-attention, MiniMax
+CHUNK = {
+    "mamba2": 256,
+    "gated_delta": 64,
+    "lightning": 256,
+}  # tokens a chunk: mamba_ssm, flash-linear-attention, MiniMax
 
 
 def scan_flops(mixer: Recurrent, tp: int, decode: bool) -> Number:
@@ -22,7 +26,10 @@ def scan_flops(mixer: Recurrent, tp: int, decode: bool) -> Number:
     if mixer.kind == "mamba1":
         return 9.0 * (mixer.inner // tp) * mixer.state
     heads = mixer.heads // tp
-    additive = mixer.kind in ("mamba2", "lightning")  # a decay and an outer product; gated delta also corrects the state
+    additive = mixer.kind in (
+        "mamba2",
+        "lightning",
+    )  # a decay and an outer product; gated delta also corrects the state
     state = (4.0 if additive else 6.0) * mixer.state * mixer.head_dim
     if decode:
         return heads * state

@@ -181,7 +181,13 @@ def _inference(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     }
     parts = tuple(MemoryPart(name, size, size) for name, size in sizes.items() if some(size))
     total = sum(part.peak_bytes for part in parts)
-    return MemoryReport(total, "decode" if plan.decode else "forward", parts, kv_bytes_per_token(arch, plan), kv_bytes_per_later_token(arch, plan))
+    return MemoryReport(
+        total,
+        "decode" if plan.decode else "forward",
+        parts,
+        kv_bytes_per_token(arch, plan),
+        kv_bytes_per_later_token(arch, plan),
+    )
 
 
 def _local_outputs(arch: Architecture, plan: Plan) -> Number:

@@ -39,9 +39,13 @@ def test_a_model_read_as_another_family_says_so(tmp_path: Path) -> None:
 
 def test_the_text_part_of_an_unknown_model_is_answered_alone_and_the_note_says_so() -> None:
     text = {"model_type": "llama", **LLAMA, "tie_word_embeddings": False}
-    whole = read(json.dumps({"model_type": "of_my_own", "thinker_config": {"text_config": text}, "vision_config": {"depth": 4}}))
+    whole = read(
+        json.dumps({"model_type": "of_my_own", "thinker_config": {"text_config": text}, "vision_config": {"depth": 4}})
+    )
     assert count(whole).total == count(read(json.dumps(text))).total
-    assert whole.notes[0].startswith("model_type of_my_own is not known: its text part thinker_config.text_config (llama) alone")
+    assert whole.notes[0].startswith(
+        "model_type of_my_own is not known: its text part thinker_config.text_config (llama) alone"
+    )
 
 
 @pytest.mark.parametrize(("stated", "says"), [("lama", "the closest: llama"), ("zzz_qqq", "none is close")])

@@ -48,7 +48,9 @@ def test_one_expert_is_a_dense_layer_without_a_router() -> None:
 
 
 def test_experts_in_a_latent_width_have_matrices_into_it_and_out_of_it() -> None:
-    moe = next(b.feed_forward for b in read(text("nemotron_h_latent")).stacks[0].blocks if isinstance(b.feed_forward, Experts))
+    moe = next(
+        b.feed_forward for b in read(text("nemotron_h_latent")).stacks[0].blocks if isinstance(b.feed_forward, Experts)
+    )
     assert [(linear.inputs, linear.outputs) for linear in moe.latent] == [(4096, 1024), (1024, 4096)]
     assert moe.inputs == 1024
 

@@ -7,7 +7,9 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("transformers", reason="the classes that are counted against are in no dependency: transformers is not installed")
+pytest.importorskip(
+    "transformers", reason="the classes that are counted against are in no dependency: transformers is not installed"
+)
 
 SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "research" / "check_keys.py"
 

@@ -12,7 +12,13 @@ from tilewise.server.workload import Workload
 
 
 def llama(**sizes: int) -> Architecture:
-    shape = {"hidden_size": 3072, "intermediate_size": 12288, "num_hidden_layers": 2, "head_dim": 128, "vocab_size": 49152}
+    shape = {
+        "hidden_size": 3072,
+        "intermediate_size": 12288,
+        "num_hidden_layers": 2,
+        "head_dim": 128,
+        "vocab_size": 49152,
+    }
     return read(json.dumps({"model_type": "llama", **shape, **sizes}))
 
 
@@ -21,7 +27,8 @@ def workload(**given: Any) -> Workload:
 
 
 @pytest.mark.parametrize(
-    ("heads", "kv_heads", "ranks", "allowed"), [(24, 8, 6, "1, 2, 4, 8, 24"), (12, 4, 6, "1, 2, 4, 12"), (96, 8, 6, "1, 2, 4, 8")]
+    ("heads", "kv_heads", "ranks", "allowed"),
+    [(24, 8, 6, "1, 2, 4, 8, 24"), (12, 4, 6, "1, 2, 4, 12"), (96, 8, 6, "1, 2, 4, 8")],
 )
 def test_kv_heads_that_ranks_cannot_share_out_are_refused(heads: int, kv_heads: int, ranks: int, allowed: str) -> None:
     arch = llama(num_attention_heads=heads, num_key_value_heads=kv_heads)
@@ -38,7 +45,7 @@ def test_ranks_that_divide_the_kv_heads_or_repeat_them_are_answered(ranks: int) 
 @pytest.mark.parametrize("precision", ["fp8", "fp8_row"])
 def test_fp8_products_with_a_side_off_sixteen_are_refused_with_the_nearest(precision: str) -> None:
     arch = llama(hidden_size=2504, intermediate_size=5000, num_attention_heads=8, num_key_value_heads=8)
-    with pytest.raises(InvalidInput, match="2504 on each rank is no multiple of 16.*2496 and 2512 are") as caught:
+    with pytest.raises(InvalidInput, match=r"2504 on each rank is no multiple of 16.*2496 and 2512 are") as caught:
         check(arch, workload(precision=precision))
     assert caught.value.reason == "QUANTISATION_BLOCK"
 

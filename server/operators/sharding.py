@@ -16,7 +16,6 @@ from tilewise.server.architecture.sizes import agreed, column
 from tilewise.server.operators.numbers import Notes
 from tilewise.server.workload import Workload
 
-SCALED_SIDE = 16  # torch._scaled_mm: "Expected self.size(1) to be divisible by 16" (ATen/native/cuda/ScaledBlas.cpp)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
@@ -28,7 +27,6 @@ def check(arch: Architecture, workload: Workload) -> None:
             raise _refusal(name, value, ranks, field)
     _check_kv_heads(arch, workload.tensor_parallel)
     _check_blocks(arch, workload)
-    _check_scaled_products(arch, workload)
 
 
 def _check_kv_heads(arch: Architecture, ranks: int) -> None:
@@ -50,31 +48,6 @@ def _torn_heads(heads: int, kv_heads: int, ranks: int) -> InvalidInput:
         f"num_key_value_heads {kv_heads} cannot be shared out over tensor_parallel {ranks}: {heads} query and {kv_heads} kv "
         f"heads allow {', '.join(map(str, valid))}",
         reason="TENSOR_PARALLEL_INDIVISIBLE", field="workload.tensor_parallel", valid=valid, size=kv_heads,
-    )  # fmt: skip
-
-
-def _check_scaled_products(arch: Architecture, workload: Workload) -> None:
-    """Raise InvalidInput where an fp8 product has a side that torch._scaled_mm refuses: both are multiples of 16.
-
-    Narrow gates of recurrent mixers are left out: checkpoints keep them in 16 bit.
-    """
-    if workload.format not in (Precision.FP8, Precision.FP8_ROW):
-        return
-    for linear, head, expert in linears(arch, recurrent=False):
-        ranks = workload.expert_shards if expert else workload.tensor_parallel
-        for size, split in ((linear.inputs, Split.ROW), (linear.outputs, Split.COLUMN)):
-            share = np.asarray(size) / (ranks if linear.split == split else 1)
-            share = np.maximum(share, np.minimum(head, size))
-            if np.any(share % SCALED_SIDE):
-                raise _odd_side(linear, float(share.reshape(-1)[np.argmax(share.reshape(-1) % SCALED_SIDE > 0)]))
-
-
-def _odd_side(linear: Linear, side: float) -> InvalidInput:
-    nearest = max(int(side) // SCALED_SIDE, 1) * SCALED_SIDE, (int(side) // SCALED_SIDE + 1) * SCALED_SIDE
-    return InvalidInput(
-        f"{linear.name}: {side:g} on each rank is no multiple of {SCALED_SIDE}, which fp8 products demand of both sides; "
-        f"{nearest[0]} and {nearest[1]} are; or another precision",
-        reason="QUANTISATION_BLOCK", field="workload.precision", block=SCALED_SIDE, size=int(side),
     )  # fmt: skip
 
 
@@ -182,14 +155,14 @@ def whole_splits(width: int, block: int) -> tuple[int, ...]:
     return tuple(size for size in SIZES if width % (size * block) == 0)
 
 
-def linears(arch: Architecture, *, recurrent: bool = True) -> Iterator[tuple[Linear, Size, bool]]:
+def linears(arch: Architecture) -> Iterator[tuple[Linear, Size, bool]]:
     """Every matrix that a narrow format quantises, of mixers and feed-forward layers, not router and head; the width of
 
     an attention head (0 elsewhere), less than which no rank holds; and whether it is a routed expert's.
     """
     for stack in arch.stacks:
         for block in stack.blocks:
-            for mixer in block.mixers if recurrent else filter(_is_attention, block.mixers):
+            for mixer in block.mixers:
                 head = mixer.head_dim if isinstance(mixer, Attention) else 0
                 yield from ((linear, head, False) for linear in mixer.projections)
             layer = block.feed_forward
@@ -198,10 +171,6 @@ def linears(arch: Architecture, *, recurrent: bool = True) -> Iterator[tuple[Lin
                 layer = layer.shared
             if isinstance(layer, Mlp):
                 yield from ((_half(linear, layer.width), 0, False) for linear in layer.projections)
-
-
-def _is_attention(mixer: Attention | Recurrent) -> bool:
-    return isinstance(mixer, Attention)
 
 
 def _half(linear: Linear, width: Size) -> Linear:

@@ -121,7 +121,7 @@ def test_formats_with_smaller_blocks_or_none_take_the_same_shard(config: Config,
 
 def test_a_width_off_the_block_is_refused_without_parallelism_too(llama: Llama) -> None:
     ragged = llama(intermediate_size=11008 + 8)
-    build(ragged, Workload(phase="prefill", sequence=64, precision="bf16"))
+    build(ragged, Workload(phase="prefill", sequence=64, precision="fp8"))
     with pytest.raises(
         InvalidInput, match="11016 on each rank is no multiple of the 32 values that share a scale in mxfp8"
     ):

@@ -94,7 +94,7 @@ def blocks(keys: Keys) -> tuple[Block, ...]:
 
 
 def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
-    """Zamba: every layer a Mamba; before some of them one transformer layer, the same weights each time.
+    """Zamba: every layer a Mamba; before some of them a transformer layer, one of `num_mem_blocks` that take turns.
 
     The shared layer reads the hidden state beside the embedding, so its norm and projections are twice as wide.
     """
@@ -108,7 +108,7 @@ def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
     shared = [
         Block(layers=part, count=repeats(part, keys["num_hidden_layers"]), mixers=mixers, feed_forward=feed, norms=norms,
               shared_weights=repeated)
-        for part, repeated in ((hybrid[:1], False), (hybrid[1:], True))
+        for part, repeated in ((hybrid[: keys["num_mem_blocks"]], False), (hybrid[keys["num_mem_blocks"] :], True))
         if part
     ]  # fmt: skip
     joins = Block(
@@ -116,12 +116,12 @@ def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
         count=repeats(hybrid, keys["num_hidden_layers"]),
         mixers=(),
         feed_forward=None,
-        extra_linears=(Linear(name="linear", inputs=hidden, outputs=hidden),),
+        extra_linears=(Linear(name="linear", inputs=hidden, outputs=hidden), *listed(keys, keys["block_linears"])),
     )
     mamba = Block(
         layers=every,
         count=repeats(every, keys["num_hidden_layers"]),
-        mixers=(recurrent.mamba1(keys),),
+        mixers=_mixer(keys, "mamba"),
         feed_forward=None,
         norms=(norm(keys, "input_layernorm", hidden),),
     )
@@ -162,7 +162,7 @@ def stack(keys: Keys) -> Stack:
     return Stack(
         name=keys["role"],
         hidden=hidden,
-        blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
+        blocks=(zamba_blocks if keys["mixers"].startswith("zamba") else blocks)(keys),
         role=keys["stream"],
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),

@@ -34,6 +34,7 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
             keys[target] = None if absent else _checked(key, value, target, family)
             given.add(target)
     _hold(raw, family, keys)
+    _hold_depth(keys)
     _override(keys, overrides, family)
     for key in family.needed:
         need(keys, key)
@@ -71,6 +72,15 @@ def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
         if value is not None and value != product(keys, size):
             must = f"it must be {spelled(size)}, as {family.name} has it whatever the key says"
             raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: {must}")
+
+
+def _hold_depth(keys: Keys) -> None:
+    """Some classes build the layers that a list names, whatever num_hidden_layers says: both must agree."""
+    listed, depth = keys.get("layer_letters") or keys.get("layer_types"), keys.get("num_hidden_layers")
+    if keys.get("depth_is_listed") and listed and depth not in (None, len(listed)):
+        raise invalid(
+            "num_hidden_layers", f"num_hidden_layers {depth} is not the {len(listed)} layers that the config lists"
+        )
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:

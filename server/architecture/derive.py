@@ -15,7 +15,7 @@ def derive(keys: Keys) -> None:
     if keys["num_hidden_layers"] is None:
         keys["num_hidden_layers"] = _listed_layers(keys)
     need(keys, "hidden_size")
-    if keys["mixers"] == "zamba" and keys["attention_hidden_size"] is None:
+    if keys["mixers"].startswith("zamba") and keys["attention_hidden_size"] is None:
         keys["attention_hidden_size"] = 2 * keys["hidden_size"]  # the hidden state beside the embedding
     if keys["num_attention_heads"] is not None:
         _derive_heads(keys, keys["num_attention_heads"])
@@ -45,7 +45,9 @@ def _derive_heads(keys: Keys, heads: Size) -> None:
         divide(heads, keys["num_key_value_heads"], "num_attention_heads", "num_key_value_heads")
     if keys["head_dim"] is not None or keys["latent"]:
         return
-    hidden = keys["hidden_size"] * (2 if keys["mixers"] == "zamba" else 1)  # whatever attention_hidden_size says
+    hidden = keys["hidden_size"] * (
+        2 if keys["mixers"].startswith("zamba") else 1
+    )  # whatever attention_hidden_size says
     if keys["floor_head_dim"]:
         keys["head_dim"] = (
             np.maximum(hidden // heads, 1) if isinstance(hidden // heads, np.ndarray) else hidden // heads

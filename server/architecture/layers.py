@@ -157,6 +157,28 @@ def _zamba(keys: Keys, depth: int) -> Sequence[str]:
     return ["mamba", "mamba", "hybrid", *later][:depth]
 
 
+_ZAMBA2 = (
+    "mamba",
+    *(("mamba",) * 5 + ("hybrid",)) * 7,
+    *("mamba",) * 4,
+    "hybrid",
+    *("mamba",) * 3,
+    "hybrid",
+    "mamba",
+    "mamba",
+)
+
+
+def _zamba2(keys: Keys, depth: int) -> Sequence[str]:
+    """Zamba 2: the 54 layers that its class has where a config lists none."""
+    if depth > len(_ZAMBA2):
+        raise invalid(
+            "num_hidden_layers",
+            f"num_hidden_layers {depth} needs layers_block_type; without it there are {len(_ZAMBA2)}",
+        )
+    return _ZAMBA2[:depth]
+
+
 def _compressed(keys: Keys, depth: int) -> Sequence[str]:
     """DeepSeek V4: two layers keep every 128th key, then such layers and those with an indexer take turns."""
     if keys["compress_ratios"]:
@@ -180,6 +202,7 @@ _MIXERS: dict[str, _Rule] = {
     "kimi": _kimi,
     "letters": _letters,
     "zamba": _zamba,
+    "zamba2": _zamba2,
     "compressed": _compressed,
 }
 

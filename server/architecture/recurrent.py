@@ -74,7 +74,7 @@ def _inner_width(keys: Keys, heads: Size) -> Size:
     if keys["mamba_d_ssm"] is not None:
         stated: Size = keys["mamba_d_ssm"]
         return stated
-    dim = keys["mamba_d_head"] or None
+    dim = keys["mamba_d_head"]
     expanded: Size = keys["mamba_expand"] * keys["hidden_size"]
     if keys["mamba_inner"] == "heads":
         product: Size = heads * dim

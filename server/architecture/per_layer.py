@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewise.server.architecture.families import Family
+from tilewise.server.architecture.families import Family, key_rules
 from tilewise.server.architecture.sizes import check_size, invalid
 
 _LISTS = {"num_attention_heads_per_layer": "num_attention_heads"}  # Laguna lists one size
@@ -22,6 +22,8 @@ def by_kind(raw: Mapping[str, Any], family: Family) -> tuple[Mapping[str, Any], 
     rest = {key: value for key, value in raw.items() if key not in ("per_layer_config", *_LISTS)}
     if not isinstance(own, dict) or not isinstance(kinds, list):
         raise invalid("per_layer_config", "per_layer_config is read where layer_types lists the kinds of the layers")
+    if len(kinds) > key_rules().limits["num_hidden_layers"]:
+        raise invalid("layer_types", f"layer_types lists {len(kinds)} layers, more than are believed")
     found = {}
     for kind in dict.fromkeys(str(kind) for kind in kinds):
         values = [own.get(str(index), own.get(f"{index:02}", {})) for index, other in enumerate(kinds) if other == kind]

@@ -26,6 +26,7 @@ def stood_in(raw: Raw) -> Raw:
 
     Raises InvalidInput UNKNOWN_MODEL_TYPE for a READ_AS that is no family.
     """
+    raw = {key: value for key, value in raw.items() if key != NOTE}
     if READ_AS in raw:
         return _read_as(raw)
     stated = raw.get("model_type")
@@ -49,15 +50,15 @@ def _read_as(raw: Raw) -> Raw:
     return {**{key: value for key, value in raw.items() if key != READ_AS}, "model_type": table.name, NOTE: note}
 
 
-def _text_part(raw: Mapping[str, Any]) -> tuple[str, Raw] | None:
-    """(key, config) of the text model inside a config that holds one under a usual name."""
+def _text_part(raw: Mapping[str, Any], depth: int = 2) -> tuple[str, Raw] | None:
+    """(key, config) of the text model inside a config that holds one under a usual name, or inside such a part."""
     for key in _TEXT_PARTS:
         inner = raw.get(key)
         if not isinstance(inner, dict):
             continue
         if inner.get("model_type") in names():
             return key, inner
-        deeper = _text_part(inner)
+        deeper = _text_part(inner, depth - 1) if depth > 1 else None
         if deeper is not None:
             return f"{key}.{deeper[0]}", deeper[1]
     return None

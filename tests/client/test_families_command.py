@@ -52,3 +52,24 @@ def test_the_text_part_of_an_unknown_model_is_answered_alone_and_the_note_says_s
 def test_the_closest_name_is_offered_only_where_it_is_close(stated: str, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         read(json.dumps({"model_type": stated, **LLAMA}))
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "x", "text_config": {"text_config": {"text_config": {"model_type": "llama"}}}},
+        {"model_type": "llama", "tilewise_read_as": ["llama"]},
+        {"model_type": "gemma4_text", "per_layer_config": [], "layer_types": []},
+        {
+            "model_type": "gemma4_text",
+            "per_layer_config": {"0": {"head_dim": "wide"}},
+            "layer_types": ["full_attention"],
+        },
+        {"model_type": "gemma4_text", "per_layer_config": {"0": 3}, "layer_types": ["full_attention"] * 2000},
+        {"model_type": "qwen3_vl_vision", "depth": 4},
+    ],
+)
+def test_odd_parts_are_refused_in_one_line(config: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        read(json.dumps(config))
+    assert "\n" not in caught.value.message

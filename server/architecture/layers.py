@@ -14,7 +14,9 @@ from tilewise.server.architecture.sizes import Keys, agreed, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
 SHARED = "shared "  # before a mixer's name: over the keys and values of an earlier layer
-_SAME = {
+_SAME: dict[object, str] = {
+    0: "linear_attention",
+    1: FULL,
     "attention": FULL,
     "mlp": NONE,
     "moe": NONE,

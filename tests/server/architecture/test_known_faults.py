@@ -55,6 +55,15 @@ def test_experts_in_a_latent_width_have_matrices_into_it_and_out_of_it() -> None
     assert moe.inputs == 1024
 
 
+def test_the_list_of_attention_types_that_minimax_publishes_is_read() -> None:
+    sizes = {"hidden_size": 6144, "intermediate_size": 9216, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+             "head_dim": 128, "num_local_experts": 32, "vocab_size": 200064}  # fmt: skip
+    config = {"model_type": "minimax", **sizes, "attn_type_list": [0, 0, 0, 0, 0, 0, 0, 1] * 10}
+    assert round(count(read(json.dumps(config))).total / 1e9) == 456  # as published
+    del config["attn_type_list"]
+    assert count(read(json.dumps(config))).total == 451_937_048_576  # as the class reads it: every other layer
+
+
 def test_a_stated_inner_width_wins_over_the_expansion() -> None:
     config = {**json.loads(text("falcon_mamba")), "model_type": "mamba"}
     assert count(read(json.dumps(config))).total == count(read(text("falcon_mamba"))).total

@@ -505,10 +505,14 @@ class Memory:
     parts: Rows[MemoryPart]
     """What the bytes are for; their peak_bytes add up to total_bytes."""
     kv_cache_bytes_per_token: int
-    """KV cache of one token of one sequence in bytes, over all layers on this GPU; 0 where the workload keeps no
-    cache."""
+    """KV cache of one token of one sequence in bytes, over all layers on this GPU, in the format that the workload
+    stores (fp8 where kv_cache says so), while every window has room; 0 where the workload keeps no cache."""
     reserve_bytes: int
     """Bytes left to the GPU's context, the allocator and fragmentation; 0 or more."""
+    kv_cache_bytes_per_later_token: int
+    """What one more token adds to the KV cache in bytes once every window is full: by the layers without a window,
+    and by keys that stand for several tokens their share, rounded down; equal to kv_cache_bytes_per_token where no
+    layer has a window."""
 
 
 @dataclass(frozen=True, kw_only=True)

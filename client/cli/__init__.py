@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "check": ("tilewise.client.cli.check:check", "Judge changed configurations against the budgets of tilewise.toml."),
     "diff": ("tilewise.client.cli.diff:diff", "Which verdicts of a policy a new calibration flips."),
     "rank": ("tilewise.client.cli.rank:rank", "One model on many GPUs: which is fastest, in which precision."),
+    "families": ("tilewise.client.cli.families:families", "Which models are read, and what of them is not."),
     "gpus": ("tilewise.client.cli.gpus:gpus", "Which GPUs are known, how well, and from where."),
     "calibrate": ("tilewise.client.cli.calibrate:calibrate", "Bring a new GPU: measure it, review, publish."),
     "validate": (

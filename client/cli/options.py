@@ -44,6 +44,8 @@ defaults_option = option(
     "--allow-defaults/--no-allow-defaults", default=False, help="Take sizes that CONFIG leaves out from its class."
 )
 
+as_option = option("--as", "family", default="", metavar="FAMILY", help="Read the config as one of this family.")
+
 
 def model_argument(*, required: bool = True) -> Callable[[Command], Command]:
     """CONFIG, the one model that is asked about."""

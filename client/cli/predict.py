@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import (
+    as_option,
     asking,
     comma_separated,
     defaults_option,
@@ -32,6 +33,7 @@ TOO_LARGE = 1  # exit code of --must-fit
 @option("--calibration", default="", help="Id of a calibration; unset: the active one.")
 @set_option
 @defaults_option
+@as_option
 @click.option("--operators", is_flag=True, help="Show every operator too (JSON always has them).")
 @click.option("--advice", is_flag=True, help="Show where the time goes, how that shows, and what helps by how much.")
 @click.option("--plot", type=click.Path(dir_okay=False), help="Draw roofline and layers: FILE.png, .svg or .pdf.")
@@ -44,6 +46,7 @@ def predict(
     calibration: str,
     overrides: tuple[str, ...],
     allow_defaults: bool,
+    family: str,
     operators: bool,
     advice: bool,
     plot: str | None,
@@ -59,7 +62,7 @@ def predict(
     CONFIG is a Hugging Face config.json, a shape in Tilewise's TOML, or - for stdin.
     """
     request = advisor.PredictRequest(
-        model=read_model(config, overrides, allow_defaults=allow_defaults),
+        model=read_model(config, overrides, allow_defaults=allow_defaults, family=family),
         workload=workload_of(chosen),
         calibration=calibration,
         detail=advisor.DETAIL_OPERATORS if operators or form == "json" or plot or html else advisor.DETAIL_LAYERS,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from tilewise.client.cli.options import asking, defaults_option, model_argument, option, set_option, write
+from tilewise.client.cli.options import as_option, asking, defaults_option, model_argument, option, set_option, write
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
 from tilewise.client.client import TilewiseClient
@@ -24,6 +24,7 @@ from tilewise.hwdb.errors import InvalidInput
 @workload_options()
 @set_option
 @defaults_option
+@as_option
 @asking
 def rank(
     config: str,
@@ -32,6 +33,7 @@ def rank(
     batches: str,
     overrides: tuple[str, ...],
     allow_defaults: bool,
+    family: str,
     server: str | None,
     form: str,
     output: str | None,
@@ -49,7 +51,7 @@ def rank(
     with TilewiseClient(server) as client:
         found = ranked(
             client,
-            read_model(config, overrides, allow_defaults=allow_defaults),
+            read_model(config, overrides, allow_defaults=allow_defaults, family=family),
             workload_of(chosen),
             named,
             formats,

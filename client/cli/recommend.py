@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import (
+    as_option,
     asking,
     comma_separated,
     defaults_option,
@@ -76,11 +77,12 @@ KINDS, OBJECTIVES, FORMATS = (enum.DESCRIPTOR for enum in (advice.AdviceKind, ad
 @option("--results", type=int, default=10, show_default=True, help="Most pieces of advice.")
 @set_option
 @defaults_option
+@as_option
 @asking
 def recommend(
     config: str, gpu: str, also: tuple[str, ...], weight: float, objective: str, max_parameter_change: float,
     vary: tuple[str, ...], keep: tuple[str, ...], split: tuple[int, ...], precisions: tuple[str, ...], kinds: tuple[str, ...],
-    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], allow_defaults: bool, server: str | None, form: str,
+    max_memory: float | None, max_candidates: int, results: int, overrides: tuple[str, ...], allow_defaults: bool, family: str, server: str | None, form: str,
     output: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Say which change of the model that CONFIG describes makes it faster, by how much, why, and at what price.
@@ -95,7 +97,7 @@ def recommend(
         max_memory_bytes=None if max_memory is None else int(max_memory * 1e9),
     )  # fmt: skip
     request = advice.RecommendRequest(
-        model=read_model(config, overrides, allow_defaults=allow_defaults), workloads=mix, gpus=comma_separated(gpu),
+        model=read_model(config, overrides, allow_defaults=allow_defaults, family=family), workloads=mix, gpus=comma_separated(gpu),
         objective=number(OBJECTIVES, objective), neighbourhood=near,
         kinds=[number(KINDS, each) for each in kinds], max_results=results,
     )  # fmt: skip

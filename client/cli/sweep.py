@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import (
+    as_option,
     asking,
     comma_separated,
     defaults_option,
@@ -43,6 +44,7 @@ from tilewise.v1 import advice_pb2 as advice
 )
 @set_option
 @defaults_option
+@as_option
 @click.option(
     "--plot",
     type=click.Path(dir_okay=False),
@@ -53,12 +55,12 @@ from tilewise.v1 import advice_pb2 as advice
 )
 @asking
 def sweep(
-    config: str, gpu: str, vary: tuple[str, ...], show: str, overrides: tuple[str, ...], allow_defaults: bool, plot: str | None, html: str | None,
+    config: str, gpu: str, vary: tuple[str, ...], show: str, overrides: tuple[str, ...], allow_defaults: bool, family: str, plot: str | None, html: str | None,
     server: str | None, form: str, output: str | None, **chosen: Any,
 ) -> None:  # fmt: skip
     """Predict the model that CONFIG describes along one field or two, and mark where a small step costs much."""
     request = advice.SweepRequest(
-        model=read_model(config, overrides, allow_defaults=allow_defaults), workload=workload_of(chosen), axes=map(axis, vary),
+        model=read_model(config, overrides, allow_defaults=allow_defaults, family=family), workload=workload_of(chosen), axes=map(axis, vary),
         gpus=comma_separated(gpu),
     )  # fmt: skip
     with TilewiseClient(server) as client:

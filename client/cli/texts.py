@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -9,12 +10,27 @@ import click
 
 from tilewise.client.question import model_of
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.server.architecture.stand_in import READ_AS
 from tilewise.v1.model_pb2 import Model
 
 
-def read_model(path: str, overrides: Iterable[str] = (), *, allow_defaults: bool = False) -> Model:
-    """The model in a config.json or a shape TOML; "-" is stdin. Raises InvalidInput and TooLarge."""
-    return model_of(path, dict(map(size, overrides)), allow_defaults=allow_defaults)
+def read_model(path: str, overrides: Iterable[str] = (), *, allow_defaults: bool = False, family: str = "") -> Model:
+    """The model in a config.json or a shape TOML; "-" is stdin; family: to read it as. Raises InvalidInput and TooLarge."""
+    model = model_of(path, dict(map(size, overrides)), allow_defaults=allow_defaults)
+    if family:
+        model.config_json = _read_as(model.config_json, family)
+    return model
+
+
+def _read_as(text: str, family: str) -> str:
+    """A config.json that names the family to read it as."""
+    try:
+        config = json.loads(text)
+    except ValueError:
+        config = None
+    if not isinstance(config, dict):
+        raise click.BadParameter("only a config.json can be read as one of another family", param_hint="--as")
+    return json.dumps({**config, READ_AS: family})
 
 
 def read_table(path: Path) -> str:

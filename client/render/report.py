@@ -12,7 +12,7 @@ from tilewise.server.messages.words import plain, word
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.prediction_pb2 import Peak, Trust, Wall
 from tilewise.v1.report_pb2 import Diagnosis, Layer, Loss, Memory, Operator, Remedy, Step
-from tilewise.v1.workload_pb2 import Phase, Workload
+from tilewise.v1.workload_pb2 import KvCache, Phase, Workload
 
 CONVENTION = "model FLOPs: causal half once, embedding 0, lm_head counted, no recompute"
 
@@ -23,7 +23,7 @@ def report(answer: PredictResponse, *, operators: bool = True) -> str:
     if answer.operators and operators:
         sections.append(operator_table(answer))
     if answer.HasField("memory"):
-        sections.append(memory_lines(answer.memory))
+        sections.append(memory_lines(answer.memory, answer.workload))
     if answer.HasField("diagnosis"):
         sections += [loss_table(answer), sign_lines(answer.diagnosis), remedy_table(answer.diagnosis)]
     sections.append(answer.summary)
@@ -213,7 +213,7 @@ def operator_row(row: Operator) -> tuple[str, ...]:
     )
 
 
-def memory_lines(memory: Memory) -> str:
+def memory_lines(memory: Memory, workload: Workload) -> str:
     """Total against capacity, and what is alive at the peak, the largest first."""
     room = f"{gib(memory.free_bytes)} free" if memory.fits else f"{gib(-memory.free_bytes)} TOO MUCH"
     if memory.reserve_bytes:
@@ -227,5 +227,13 @@ def memory_lines(memory: Memory) -> str:
         ),
     ]
     if memory.kv_cache_bytes_per_token:
-        lines.append(f"          KV cache {memory.kv_cache_bytes_per_token} bytes a token")
+        lines.append(f"          KV cache {cache_words(memory, workload)}")
     return "\n".join(lines)
+
+
+def cache_words(memory: Memory, workload: Workload) -> str:
+    """Cached bytes of a token within the windows and beyond them, for which GPU, in which format."""
+    first, later = memory.kv_cache_bytes_per_token, memory.kv_cache_bytes_per_later_token
+    size = f"{first} bytes a token" + (f" until the windows are full, then {later}" if later != first else "")
+    rank = f", on each of {workload.tensor_parallel} GPUs" if workload.tensor_parallel > 1 else ""
+    return f"{size}{rank}{', fp8' if workload.kv_cache == KvCache.KV_CACHE_FP8 else ''}"

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewise.server.architecture import attention, feed_forward, recurrent
-from tilewise.server.architecture.layers import FULL, NOPE, SLIDING, kinds, repeats
-from tilewise.server.architecture.linear import column, listed, norm
+from tilewise.server.architecture.layers import FULL, NOPE, SHARED, SLIDING, kinds, repeats
+from tilewise.server.architecture.linear import column, listed, norm, sized_norms
 from tilewise.server.architecture.model import (
     Architecture,
     Attention,
@@ -16,7 +16,6 @@ from tilewise.server.architecture.model import (
     FeedForward,
     Linear,
     Mixer,
-    Norm,
     Size,
     Split,
     Stack,
@@ -42,6 +41,8 @@ _MIXERS: dict[str, Callable[[Keys], Mixer]] = {
     "uncompressed_attention": lambda keys: attention.compressed(keys, 0),
     "mamba": lambda keys: (recurrent.mamba1 if keys["mamba"] == 1 else recurrent.mamba2)(keys),
     "linear_attention": recurrent.gated_delta,
+    "kimi_delta": recurrent.kimi_delta,
+    "lightning": recurrent.lightning,
     "conv": recurrent.short_conv,
 }
 
@@ -51,9 +52,13 @@ def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
     kind = keys["mixer_names"].get(kind, kind)
     if kind == "none":
         return ()
+    shared, kind = kind.startswith(SHARED), kind.removeprefix(SHARED)
     if kind not in _MIXERS:
         raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; known: {', '.join(_MIXERS)}")
-    mixer = _MIXERS[kind](keys)
+    own = keys["layer_values"].get(kind, {})
+    mixer = _MIXERS[kind]({**keys, **{key: product(keys, size) for key, size in own.items()}})
+    if shared and isinstance(mixer, Attention):
+        mixer = attention.sharing(mixer)
     side = (_MIXERS[keys["beside"]](keys),) if keys["beside"] else ()
     cross = (attention.grouped(keys, cross=True),) if keys["cross_attention"] else ()
     return (mixer, *side, *cross)
@@ -62,9 +67,10 @@ def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
 def _feed_forward(keys: Keys, kind: str) -> FeedForward | None:
     if kind == "experts":
         return feed_forward.experts(keys)
-    if kind == "dense":
+    if kind in ("dense", "wide"):
         width = keys["intermediate_size" if keys["dense_intermediate_size"] is None else "dense_intermediate_size"]
-        return feed_forward.dense(keys, width)
+        width = product(keys, width)
+        return feed_forward.dense(keys, 2 * width if kind == "wide" else width)
     return None
 
 
@@ -88,7 +94,7 @@ def blocks(keys: Keys) -> tuple[Block, ...]:
 
 
 def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
-    """Zamba: every layer a Mamba; before some of them one transformer layer, the same weights each time.
+    """Zamba: every layer a Mamba; before some of them a transformer layer, one of `num_mem_blocks` that take turns.
 
     The shared layer reads the hidden state beside the embedding, so its norm and projections are twice as wide.
     """
@@ -102,7 +108,7 @@ def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
     shared = [
         Block(layers=part, count=repeats(part, keys["num_hidden_layers"]), mixers=mixers, feed_forward=feed, norms=norms,
               shared_weights=repeated)
-        for part, repeated in ((hybrid[:1], False), (hybrid[1:], True))
+        for part, repeated in ((hybrid[: keys["num_mem_blocks"]], False), (hybrid[keys["num_mem_blocks"] :], True))
         if part
     ]  # fmt: skip
     joins = Block(
@@ -110,12 +116,12 @@ def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
         count=repeats(hybrid, keys["num_hidden_layers"]),
         mixers=(),
         feed_forward=None,
-        extra_linears=(Linear(name="linear", inputs=hidden, outputs=hidden),),
+        extra_linears=(Linear(name="linear", inputs=hidden, outputs=hidden), *listed(keys, keys["block_linears"])),
     )
     mamba = Block(
         layers=every,
         count=repeats(every, keys["num_hidden_layers"]),
-        mixers=(recurrent.mamba1(keys),),
+        mixers=_mixer(keys, "mamba"),
         feed_forward=None,
         norms=(norm(keys, "input_layernorm", hidden),),
     )
@@ -134,6 +140,8 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
         tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind="position"))
     if keys["type_vocab_size"]:
         tables.append(Embedding(name="embed_types", rows=keys["type_vocab_size"], width=hidden, kind="type"))
+    own = ((entry, product(keys, entry["rows"]), product(keys, entry["width"])) for entry in keys["tables"])
+    tables += [Embedding(name=entry["name"], rows=rows, width=width, kind=entry["kind"]) for entry, rows, width in own]
     return tuple(tables)
 
 
@@ -150,11 +158,11 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
 def stack(keys: Keys) -> Stack:
     """One tower: its embeddings, blocks, and what stands before and after them."""
     hidden = keys["hidden_size"]
-    outer: tuple[Norm, ...] = tuple(norm(keys, name, hidden) for name in keys["stack_norms"])
+    outer = (*(norm(keys, name, hidden) for name in keys["stack_norms"]), *sized_norms(keys, keys["stack_sized_norms"]))
     return Stack(
         name=keys["role"],
         hidden=hidden,
-        blocks=(zamba_blocks if keys["mixers"] == "zamba" else blocks)(keys),
+        blocks=(zamba_blocks if keys["mixers"].startswith("zamba") else blocks)(keys),
         role=keys["stream"],
         tokens=keys["tokens"],
         embeddings=_embeddings(keys),

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
-from tilewise.server.architecture.sizes import Keys, divide, need, product
+from tilewise.server.architecture.sizes import Keys, divide, invalid, need, product
 
 
 def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, cross: bool = False) -> Attention:
     """Grouped-head attention; multi-head and multi-query are its ends."""
     heads, kv_heads, dim = keys["num_attention_heads"], keys["num_key_value_heads"], keys["head_dim"]
-    inputs = keys["hidden_size"] if keys["attention_hidden_size"] is None else keys["attention_hidden_size"]
+    dim_v = dim if keys["head_dim_v"] is None else keys["head_dim_v"]
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
         head_dim=dim,
-        head_dim_v=dim,
-        projections=_projections(keys, inputs, heads * dim, kv_heads * dim),
+        head_dim_v=dim_v,
+        projections=_projections(keys, heads, kv_heads, dim, dim_v),
         norms=_head_norms(keys, heads, kv_heads, dim),
         causal=keys["causal"] and not cross,
         window=window,
@@ -30,27 +32,43 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
     )
 
 
-def _projections(keys: Keys, inputs: Size, q: Size, kv: Size) -> tuple[Linear, ...]:
-    bias = keys["qkv_bias"]
-    out = row("o_proj", q, keys["hidden_size"], keys["out_bias"])
+def _projections(keys: Keys, heads: Size, kv_heads: Size, dim: Size, dim_v: Size) -> tuple[Linear, ...]:
+    inputs = keys["hidden_size"] if keys["attention_hidden_size"] is None else keys["attention_hidden_size"]
+    bias, q, k, v = keys["qkv_bias"], heads * dim, kv_heads * dim, kv_heads * dim_v
+    out = row("o_proj", heads * dim_v, keys["hidden_size"], keys["out_bias"])
+    if keys["square_out"] and np.any(heads * dim_v != keys["hidden_size"]):
+        must = f"num_attention_heads {heads} * head_dim {dim_v} must be hidden_size {keys['hidden_size']}"
+        raise invalid("head_dim", f"{must}: the output projection is square")
     if keys["attention_gate"] == "fused":
         q = 2 * q
     if keys["qkv"] == "fused":
-        return column("qkv_proj", inputs, q + 2 * kv, bias), out
+        return column("qkv_proj", inputs, q + k + v, bias), out
     k_bias = bias if keys["k_bias"] is None else keys["k_bias"]
+    gates = {"separate": q, "head": heads}
     return (
         column("q_proj", inputs, q, bias),
-        column("k_proj", inputs, kv, k_bias),
-        column("v_proj", inputs, kv, bias),
-        *((column("gate_proj", inputs, q),) if keys["attention_gate"] == "separate" else ()),
+        column("k_proj", inputs, k, k_bias),
+        *(() if keys["v_is_k"] else (column("v_proj", inputs, v, bias),)),
+        *(column("gate_proj", inputs, width) for gate, width in gates.items() if gate == keys["attention_gate"]),
         out,
+    )
+
+
+def sharing(own: Attention) -> Attention:
+    """The same attention over the keys and values of an earlier layer: its queries and its output alone."""
+    return replace(
+        own,
+        projections=(own.projections[0], own.projections[-1]),
+        norms=tuple(norm for norm in own.norms if norm.name == "q_norm"),
+        shares_kv=True,
     )
 
 
 def _head_norms(keys: Keys, heads: Size, kv_heads: Size, dim: Size) -> tuple[Norm, ...]:
     kind = keys["qk_norm"]
     if kind == "head":
-        return norm(keys, "q_norm", dim, heads), norm(keys, "k_norm", dim, kv_heads)
+        values = (Norm(name="v_norm", width=dim, heads=kv_heads, weight=False),) if keys["v_norm"] else ()
+        return norm(keys, "q_norm", dim, heads), norm(keys, "k_norm", dim, kv_heads), *values
     if kind == "full":
         keys = keys if keys["qk_norm_bias"] else {**keys, "norm_bias": False}
         return norm(keys, "q_norm", heads * dim), norm(keys, "k_norm", kv_heads * dim)

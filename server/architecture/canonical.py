@@ -12,7 +12,8 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.derive import derive
 from tilewise.server.architecture.families import Family, is_harmless, key_rules
 from tilewise.server.architecture.model import Size
-from tilewise.server.architecture.sizes import Keys, check_size, invalid, need
+from tilewise.server.architecture.per_layer import by_kind
+from tilewise.server.architecture.sizes import Keys, agreed, check_size, invalid, need, product, spelled
 
 _KINDS = {bool: "true or false", str: "text", list: "a list of words or numbers", float: "a number", dict: "an object"}
 
@@ -24,27 +25,62 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
     """
     keys = dict(family.values)
     given: set[str] = set()
+    raw, own_values = by_kind(raw, family)
     for key, value in _understood(raw, family):
         for target in family.keys[key]:
             if target in given and type(value) is int and keys[target] != value:
                 raise invalid(key, f"{key} {value} contradicts another key, which sets {target} to {keys[target]}")
-            keys[target] = _checked(key, value, target, family)
+            absent = key in family.zero_is_absent and value == 0
+            keys[target] = None if absent else _checked(key, value, target, family)
             given.add(target)
+    _hold(raw, family, keys)
+    _hold_depth(keys)
     _override(keys, overrides, family)
     for key in family.needed:
         need(keys, key)
-    for conditions, values in family.when:
+    for conditions, values, refusal in family.when:
         if all(_is(keys[key], value) for key, value in conditions.items()):
+            if refusal:
+                raise invalid(next(iter(conditions)), f"{refusal} is not supported for model_type {family.name}")
             keys.update(values)
+    if own_values is not None:
+        kinds = {**keys["layer_values"], **own_values}
+        keys["layer_values"] = {
+            kind: {**keys["layer_values"].get(kind, {}), **own_values.get(kind, {})} for kind in kinds
+        }
     derive(keys)
     return keys
 
 
 def _is(value: Any, wanted: Any) -> bool:
-    """Whether a condition holds; null is 0."""
+    """Whether a condition holds: a value, "absent", or {not = either}; null is 0 where a number is wanted."""
+    if isinstance(wanted, dict):
+        return not _is(value, wanted["not"])
+    if wanted == "absent":
+        return value is None
     if value is None and not isinstance(wanted, bool):
         value = 0
-    return not isinstance(value, np.ndarray) and bool(value == wanted)
+    return agreed(value == wanted)
+
+
+def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
+    """Keys that may state one size alone, such as a derived one that the library writes into every file."""
+    for key, size in family.only.items():
+        outer, _, inner = key.rpartition(".")
+        table = raw.get(outer, {}) if outer else raw
+        value = table.get(inner) if isinstance(table, dict) else None
+        if value is not None and value != product(keys, size):
+            must = f"it must be {spelled(size)}, as {family.name} has it whatever the key says"
+            raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: {must}")
+
+
+def _hold_depth(keys: Keys) -> None:
+    """Some classes build the layers that a list names, whatever num_hidden_layers says: both must agree."""
+    listed, depth = keys.get("layer_letters") or keys.get("layer_types"), keys.get("num_hidden_layers")
+    if keys.get("depth_is_listed") and listed and depth not in (None, len(listed)):
+        raise invalid(
+            "num_hidden_layers", f"num_hidden_layers {depth} is not the {len(listed)} layers that the config lists"
+        )
 
 
 def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -55,7 +91,7 @@ def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Ite
             yield key, value
         elif key in family.nested and isinstance(value, dict):
             yield from _understood(value, family, f"{key}.")
-        elif key not in family.ignored and not (is_harmless(key) or is_harmless(name)):
+        elif not (key in family.ignored or key in family.only) and not (is_harmless(key) or is_harmless(name)):
             _reject_unknown(key, value, family)
 
 

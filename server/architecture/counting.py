@@ -128,6 +128,7 @@ def _add_feed_forward(parts: dict[str, Size], feed: FeedForward | None) -> Size:
         return 0
     one = parameters(feed.expert)
     _add(parts, "experts", one * feed.count)
+    _add(parts, "other", parameters(feed.latent))
     _add(parts, "router", feed.router.parameters + feed.extra_parameters)
     if feed.shared is not None:
         _add(parts, "shared_experts", parameters(feed.shared.projections))

@@ -15,12 +15,13 @@ def derive(keys: Keys) -> None:
     if keys["num_hidden_layers"] is None:
         keys["num_hidden_layers"] = _listed_layers(keys)
     need(keys, "hidden_size")
-    if keys["mixers"] == "zamba" and keys["attention_hidden_size"] is None:
+    if keys["mixers"].startswith("zamba") and keys["attention_hidden_size"] is None:
         keys["attention_hidden_size"] = 2 * keys["hidden_size"]  # the hidden state beside the embedding
     if keys["num_attention_heads"] is not None:
         _derive_heads(keys, keys["num_attention_heads"])
     if keys["intermediate_size"] is None:
-        keys["intermediate_size"] = keys["mlp_ratio"] * keys["hidden_size"]
+        width = keys["mlp_ratio"] * keys["hidden_size"]
+        keys["intermediate_size"] = int(width) if isinstance(width, float) else width
     if keys["halved_width"]:
         keys["intermediate_size"] = divide(keys["intermediate_size"], 2, "intermediate_size", "2")
     if keys["id2label"]:
@@ -44,9 +45,9 @@ def _derive_heads(keys: Keys, heads: Size) -> None:
         divide(heads, keys["num_key_value_heads"], "num_attention_heads", "num_key_value_heads")
     if keys["head_dim"] is not None or keys["latent"]:
         return
-    hidden = keys["hidden_size"]
-    if keys["attention_hidden_size"] is not None:
-        hidden = keys["attention_hidden_size"]
+    hidden = keys["hidden_size"] * (
+        2 if keys["mixers"].startswith("zamba") else 1
+    )  # whatever attention_hidden_size says
     if keys["floor_head_dim"]:
         keys["head_dim"] = (
             np.maximum(hidden // heads, 1) if isinstance(hidden // heads, np.ndarray) else hidden // heads

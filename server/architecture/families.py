@@ -23,25 +23,34 @@ _FOLDER = files(__package__).joinpath("families")
 class Family:
     """One model_type.
 
+    source:  where its facts are read
     values:  canonical key -> value of an absent key (None: derived from others) or fixed by the model code
     keys:    the config's name of a key -> the canonical names it sets
     nested:  names of sub-tables whose keys are read as "table.key"
     ignored: keys of this family that do not change the shape
-    when:    (conditions, values): values that hold where every named key has the given value, applied in order
+    only:    the config's name of a key -> the one size it may state, because the model's class has it whatever the key says
+    zero_is_absent: keys of the config whose 0 says that there is none of it
+    when:    (conditions, values, refusal), in order: values that hold, or what is refused, where every named key has the given
+             value, or another one than {not = value}; "absent": none
     parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
     wrapper: table for a config of this model_type that holds its text model as a part
     needed:  canonical keys without which there is no model, and that have no default
+    part_of: the model_type without whose other parts this one is no model
     heads:   class name in `architectures` -> values that class fixes (BertModel has no vocabulary head)
     """
 
     name: str
     values: dict[str, Any]
     keys: dict[str, tuple[str, ...]]
+    source: str = ""
     nested: frozenset[str] = frozenset()
     ignored: frozenset[str] = frozenset()
-    when: tuple[tuple[dict[str, Any], dict[str, Any]], ...] = ()
+    only: dict[str, Any] = field(default_factory=dict)
+    zero_is_absent: frozenset[str] = frozenset()
+    when: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     wrapper: str = ""
+    part_of: str = ""
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
 
@@ -55,11 +64,13 @@ def names() -> tuple[str, ...]:
 
 @cache
 def family(model_type: str) -> Family:
-    """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names."""
+    """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names, if any are close."""
     if model_type not in names():
-        close = difflib.get_close_matches(model_type, names(), n=3) or list(names()[:3])
+        close = difflib.get_close_matches(model_type, names(), n=3, cutoff=0.7)
+        hint = f"the closest: {', '.join(close)}" if close else "none is close"
         raise InvalidInput(
-            f"unknown model_type {model_type[:60]!r}; {len(names())} are known, the closest: {', '.join(close)}",
+            f"unknown model_type {model_type[:60]!r}; {len(names())} are known (tilewise families), {hint}; "
+            "--as FAMILY reads it as one of them",
             reason="UNKNOWN_MODEL_TYPE",
             field="architecture.model_type",
             model_type=model_type[:60],
@@ -75,16 +86,22 @@ def _load(name: str) -> Family:
     defaults, fixed = table.get("defaults", {}), table.get("fixed", {})
     aliases = {key: (to,) if isinstance(to, str) else tuple(to) for key, to in table.get("keys", {}).items()}
     own = {key: (key,) for key in (*optional, *defaults)}
-    kept = {key: to for key, to in base.keys.items() if key not in fixed}
+    unread = {*fixed, *table.get("ignored", ())}
+    kept = {key: to for key, to in {**base.keys, **own}.items() if key not in unread}
     return Family(
         name=name,
         values={**base.values, **dict.fromkeys((*absent, *optional)), **defaults, **fixed},
-        keys={**kept, **own, **aliases},
+        keys={**kept, **aliases},
+        source=table.get("source", ""),
         nested=base.nested | set(table.get("nested", ())),
         ignored=base.ignored | set(table.get("ignored", ())),
-        when=base.when + tuple((rule["if"], rule["set"]) for rule in table.get("when", ())),
+        only={**base.only, **table.get("only", {})},
+        zero_is_absent=base.zero_is_absent | set(table.get("zero_is_absent", ())),
+        when=base.when
+        + tuple((rule["if"], rule.get("set", {}), rule.get("refuse", "")) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
         wrapper=table.get("wrapper", ""),
+        part_of=table.get("part_of", ""),
         heads={**base.heads, **table.get("heads", {})},
         needed=(*base.needed, *table.get("needed", ())),
     )

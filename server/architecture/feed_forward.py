@@ -36,10 +36,16 @@ def experts(keys: Keys) -> Experts | Mlp:
     width: Size = keys["intermediate_size"] if keys["moe_intermediate_size"] is None else keys["moe_intermediate_size"]
     shared_width = _shared_width(keys, width)
     if isinstance(count, int) and count == 0:
+        if agreed(shared_width == 0):
+            raise invalid("num_experts", "num_experts 0 and no shared expert leave a layer without a feed-forward")
         return dense(keys, shared_width)
     top_k = need(keys, "num_experts_per_tok")
+    if np.any(top_k < 1):
+        raise invalid(
+            "num_experts_per_tok", f"num_experts_per_tok {top_k} is out of range: each token visits at least one expert"
+        )
     if np.any(top_k > count):
-        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than the {count} experts there are")
+        raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than num_experts {count}")
     hidden = keys["hidden_size"]
     inner = hidden if keys["moe_latent_size"] is None else keys["moe_latent_size"]
     return Experts(
@@ -50,9 +56,20 @@ def experts(keys: Keys) -> Experts | Mlp:
         expert=matrices(keys, inner, width, keys["expert_bias"], keys["expert_gate_up"]),
         gated=keys["gated"],
         activation=keys["hidden_act"],
+        latent=_latent(keys, hidden),
         shared=dense(keys, shared_width) if agreed(shared_width > 0) else None,
         shared_gate=Linear(name="shared_gate", inputs=hidden, outputs=1) if keys["shared_gate"] else None,
         extra_parameters=product(keys, keys["router_extra"]),
+    )
+
+
+def _latent(keys: Keys, hidden: Size) -> tuple[Linear, ...]:
+    inner, bias = keys["moe_latent_size"], keys["mlp_bias"]
+    if inner is None:
+        return ()
+    return (
+        Linear(name="latent_in_proj", inputs=hidden, outputs=inner, bias=bias),
+        Linear(name="latent_out_proj", inputs=inner, outputs=hidden, bias=bias),
     )
 
 
@@ -60,6 +77,6 @@ def _shared_width(keys: Keys, width: Size) -> Size:
     """Width of the always-active experts together; 0 where there are none."""
     own: Size | None = keys["shared_expert_intermediate_size"]
     if own is not None:
-        return own * (keys["n_shared_experts"] if keys["shared_per_expert"] else 1)
+        return product(keys, own) * (keys["n_shared_experts"] if keys["shared_per_expert"] else 1)
     shared: Size = (keys["n_shared_experts"] or 0) * width
     return shared

@@ -13,7 +13,10 @@ from tilewise.server.architecture.model import Size
 from tilewise.server.architecture.sizes import Keys, agreed, invalid
 
 FULL, SLIDING, NOPE, NONE = "full_attention", "sliding_attention", "nope_attention", "none"
-_SAME = {
+SHARED = "shared "  # before a mixer's name: over the keys and values of an earlier layer
+_SAME: dict[object, str] = {
+    0: "linear_attention",
+    1: FULL,
     "attention": FULL,
     "mlp": NONE,
     "moe": NONE,
@@ -46,9 +49,20 @@ def _mixers(keys: Keys, depth: int) -> Sequence[str]:
     if keys["no_rope_layers"]:
         rotated = _listed(keys, "no_rope_layers", depth)
         mixers = [_unrotated(mixer, keys) if not rope else mixer for mixer, rope in zip(mixers, rotated, strict=True)]
-    if keys["shared_layers"] or keys["num_kv_shared_layers"]:
-        raise invalid("num_kv_shared_layers", "layers that share keys and values with others are not supported")
-    return mixers
+    if keys["shared_layers"]:
+        raise invalid("shared_layers", "layers that share keys and values as shared_layers lists are not supported")
+    if keys["last_mixer"] and agreed(keys["num_hidden_layers"] == depth):
+        mixers[-1] = keys["last_mixer"]
+    first = _first_sharing(keys, depth)
+    return [*mixers[:first], *(SHARED + mixer for mixer in mixers[first:])]
+
+
+def _first_sharing(keys: Keys, depth: int) -> int:
+    """Gemma 3n: the last layers attend to the keys and values of the last layer of their kind before them."""
+    sharing: int = keys["num_kv_shared_layers"] or 0
+    if sharing and agreed(keys["num_hidden_layers"] == depth) and sharing >= depth:
+        raise invalid("num_kv_shared_layers", f"num_kv_shared_layers {sharing} must be below num_hidden_layers {depth}")
+    return depth - sharing
 
 
 def _unrotated(mixer: str, keys: Keys) -> str:
@@ -105,10 +119,22 @@ def _period(keys: Keys, depth: int) -> Sequence[str]:
     return [special if index % period == at else other for index in range(depth)]
 
 
+def _first_and_period(keys: Keys, depth: int) -> Sequence[str]:
+    """MiMo-V2: the first layer as every `period`-th is full, the others have the window."""
+    return [FULL if index == 0 or (index + 1) % keys["period"] == 0 else SLIDING for index in range(depth)]
+
+
 def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
     """Bamba, LFM2: attention at the listed layers, `other_mixer` elsewhere."""
     chosen = set(keys["attention_indices"] or ())
     return [FULL if index in chosen else keys["other_mixer"] for index in range(depth)]
+
+
+def _kimi(keys: Keys, depth: int) -> Sequence[str]:
+    """Kimi Linear: attention at the listed layers, counted from one; without a list every fourth, but not the first."""
+    listed = keys["attention_indices"]
+    chosen = {index for index in range(4, depth, 4)} if listed is None else {index - 1 for index in listed}
+    return [FULL if index in chosen else "kimi_delta" for index in range(depth)]
 
 
 _LETTERS = {"M": "mamba", "*": FULL, "-": NONE, "E": NONE}
@@ -127,9 +153,32 @@ def _letters(keys: Keys, depth: int) -> Sequence[str]:
 
 
 def _zamba(keys: Keys, depth: int) -> Sequence[str]:
-    """Zamba: two leading layers, then a hybrid every attn_layer_period from attn_layer_offset."""
+    """Zamba: two Mambas and a hybrid, then a hybrid every attn_layer_period, at attn_layer_offset counted from there."""
     period, at = keys["period"], keys["period_offset"]
-    return ["hybrid" if index % period == at else "mamba" for index in range(depth)]
+    later = ["hybrid" if index % period == at else "mamba" for index in range(depth - 3)]
+    return ["mamba", "mamba", "hybrid", *later][:depth]
+
+
+_ZAMBA2 = (
+    "mamba",
+    *(("mamba",) * 5 + ("hybrid",)) * 7,
+    *("mamba",) * 4,
+    "hybrid",
+    *("mamba",) * 3,
+    "hybrid",
+    "mamba",
+    "mamba",
+)
+
+
+def _zamba2(keys: Keys, depth: int) -> Sequence[str]:
+    """Zamba 2: the 54 layers that its class has where a config lists none."""
+    if depth > len(_ZAMBA2):
+        raise invalid(
+            "num_hidden_layers",
+            f"num_hidden_layers {depth} needs layers_block_type; without it there are {len(_ZAMBA2)}",
+        )
+    return _ZAMBA2[:depth]
 
 
 def _compressed(keys: Keys, depth: int) -> Sequence[str]:
@@ -151,8 +200,11 @@ _MIXERS: dict[str, _Rule] = {
     "window_from_layer": _window_from_layer,
     "period": _period,
     "at_indices": _at_indices,
+    "first_and_period": _first_and_period,
+    "kimi": _kimi,
     "letters": _letters,
     "zamba": _zamba,
+    "zamba2": _zamba2,
     "compressed": _compressed,
 }
 
@@ -175,8 +227,15 @@ def _every(keys: Keys, depth: int) -> Sequence[str]:
 
 def _range(keys: Keys, depth: int) -> Sequence[str]:
     """ERNIE 4.5: experts from one layer to another, every so many."""
-    first, last, step = keys["experts_first"], keys["experts_last"] % depth, keys["experts_period"]
+    first, last, step = keys["experts_first"], keys["experts_last"], keys["experts_period"]
+    last = depth - 1 if last == -1 else last  # as Ernie4_5_MoeConfig says it
     return ["experts" if first <= index <= last and (index + 1) % step == 0 else "dense" for index in range(depth)]
+
+
+def _wide_where_shared(keys: Keys, depth: int) -> Sequence[str]:
+    """Gemma 4: layers without keys of their own may have a feed-forward of twice the width."""
+    first = _first_sharing(keys, depth) if keys["use_double_wide_mlp"] else depth
+    return ["dense"] * first + ["wide"] * (depth - first)
 
 
 def _block_types(keys: Keys, depth: int) -> Sequence[str]:
@@ -192,4 +251,5 @@ _FEED_FORWARDS: dict[str, _Rule] = {
     "every": _every,
     "range": _range,
     "block_types": _block_types,
+    "wide_where_shared": _wide_where_shared,
 }

@@ -14,6 +14,14 @@ def norm(keys: Keys, name: str, width: Size, heads: Size = 1) -> Norm:
     )
 
 
+def sized_norms(keys: Keys, tables: list[dict[str, Any]]) -> tuple[Norm, ...]:
+    """Norms of a family table whose width is not the model's: {name, width, heads}."""
+    return tuple(
+        norm(keys, table["name"], product(keys, table["width"]), product(keys, table.get("heads", 1)))
+        for table in tables
+    )
+
+
 def column(name: str, inputs: Size, outputs: Size, bias: bool = False) -> Linear:
     return Linear(name=name, inputs=inputs, outputs=outputs, bias=bias, split=Split.COLUMN)
 

@@ -70,6 +70,7 @@ class Attention:
     rope_dim:     dimensions of each head that are rotated; 0: no rotary embedding
     cross:        keys and values come from the encoder
     sinks:        learned sink logits (one parameter a head)
+    shares_kv:    keys and values are those of an earlier layer (Gemma 3n): none projected, none cached here
     extra_parameters: what no matrix or norm holds (relative position tables, ...)
     indexer:      sparse-attention indexer (DeepSeek V3.2), None where absent
     """
@@ -87,6 +88,7 @@ class Attention:
     rope_dim: Size = 0
     cross: bool = False
     sinks: bool = False
+    shares_kv: bool = False
     extra_parameters: Size = 0
     indexer: Indexer | None = None
     latent: Latent | None = None
@@ -122,7 +124,7 @@ class Indexer:
 class Recurrent:
     """A mixer with a state instead of a cache: Mamba 1, Mamba 2, gated delta net, short convolution.
 
-    kind:        "mamba1", "mamba2", "gated_delta", "short_conv" (LFM2: projections and convolution, no scan)
+    kind:        "mamba1", "mamba2", "gated_delta", "lightning" (MiniMax), "short_conv" (LFM2: no scan)
     inner:       channels of the scan; state: state size per channel (mamba) or key dim (gated_delta)
     heads, head_dim, groups: as in Mamba 2 and gated delta (0 for Mamba 1)
     conv_kernel, conv_channels: depthwise convolution before the scan; conv_bias
@@ -162,6 +164,7 @@ class Experts:
 
     expert:  the matrices of one routed expert (gated: gate and up, fused or not, then down)
     shared:  the always-active experts as one wider Mlp, None where absent; shared_gate: its sigmoid gate
+    latent:  matrices into and out of the narrower width that the routed experts work in (Nemotron 3), none where absent
     router:  the scoring matrix; extra_parameters: score-correction biases (one an expert)
     """
 
@@ -172,9 +175,15 @@ class Experts:
     expert: tuple[Linear, ...]
     gated: bool = True
     activation: str = "silu"
+    latent: tuple[Linear, ...] = ()
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     extra_parameters: Size = 0
+
+    @property
+    def inputs(self) -> Size:
+        """Width that a routed expert reads and writes."""
+        return self.expert[0].inputs
 
 
 Mixer = Attention | Recurrent

@@ -41,7 +41,7 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
         own = {key: value for key, value in own.items() if key in table.keys}
     wrapper = canonical(own, table, {})
     text_keys = canonical(text_raw, text_family, overrides)
-    text_keys["tie_word_embeddings"] = _tied(raw, text_raw, wrapper)
+    text_keys["tie_word_embeddings"] = _tied(text_raw, wrapper)
     text = architecture(text_keys, text_family.name, str(raw.get("model_type", table.name)), name)
     towers = tuple(
         _tower(raw.get(part["key"]), part, wrapper, text_keys)
@@ -87,11 +87,12 @@ def _part_family(config: Any, part: Mapping[str, Any]) -> Family:
     return family(default)
 
 
-def _tied(raw: Mapping[str, Any], text: Mapping[str, Any], wrapper: Keys) -> bool:
-    for config in (raw, text, wrapper):
-        if config.get("tie_word_embeddings") is not None:
-            return bool(config["tie_word_embeddings"])
-    return False
+def _tied(text: Mapping[str, Any], wrapper: Keys) -> bool:
+    """What the config's class goes by: its own key (the text's where it has none), the text's alone, or either."""
+    own, inner = wrapper.get("tie_word_embeddings"), text.get("tie_word_embeddings")
+    if wrapper["ties"] == "either":
+        return bool(own or inner)
+    return bool(inner if own is None or wrapper["ties"] == "text" else own)
 
 
 def _tower(config: Any, part: Mapping[str, Any], wrapper: Keys, text: Keys) -> Stack:

@@ -8,6 +8,7 @@ from typing import Any
 from tilewise.hwdb.errors import InvalidInput, TooLarge
 from tilewise.hwdb.texts import read_json, read_toml
 from tilewise.server.architecture.families import Family, family, key_rules
+from tilewise.server.architecture.stand_in import stood_in
 from tilewise.server.deadline import check_alive
 
 LARGEST_BYTES = 2**20  # the longest real config.json seen is 0.1 MB
@@ -28,7 +29,7 @@ def parse(text: str) -> dict[str, Any]:
     raw = _parse_toml(text) if is_toml else _parse_json(text)
     if not isinstance(raw, dict):
         raise _unreadable(f"the config is a JSON {type(raw).__name__}, an object is needed")
-    return raw
+    return stood_in(raw)
 
 
 def _parse_json(text: str) -> Any:
@@ -56,6 +57,8 @@ def _parse_toml(text: str) -> Any:
 
 def table_of(raw: dict[str, Any]) -> Family:
     table = family(model_type(raw))
+    if table.part_of:
+        raise _unreadable(f"model_type {table.name} is a part of {table.part_of}, whose whole config is needed")
     return family(table.wrapper) if table.wrapper and "text_config" in raw else table
 
 

@@ -13,6 +13,7 @@ from tilewise.server.architecture.families import key_rules
 from tilewise.server.architecture.model import Architecture, Size
 from tilewise.server.architecture.multimodal import assembled, text_part
 from tilewise.server.architecture.raw import parse, table_of
+from tilewise.server.architecture.stand_in import NOTE
 from tilewise.server.architecture.stated import defaults_note
 
 
@@ -40,7 +41,7 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
         message = f"{', '.join(overrides)} decide on structure: such shapes are read one by one"
         raise InvalidInput(message, reason="INVALID_SHAPE", field="architecture") from error
     known = (note for key, note in key_rules().notes.items() if raw.get(key))
-    notes = dict.fromkeys(filter(None, (*result.notes, *known, defaults_note(text, overrides))))
+    notes = dict.fromkeys(filter(None, (raw.get(NOTE), *result.notes, *known, defaults_note(text, overrides))))
     return replace(result, notes=tuple(notes)) if notes else result
 
 

@@ -10,9 +10,10 @@ from tilewise.server.architecture.sizes import Keys, divide, invalid, need
 
 
 def mamba1(keys: Keys) -> Recurrent:
-    """Selective scan over `expand * hidden` channels (arXiv 2312.00752); Zamba splits it into heads."""
+    """Selective scan over the stated width, or `expand * hidden` channels (arXiv 2312.00752); Zamba splits it into heads."""
     hidden, state, kernel = keys["hidden_size"], keys["mamba_d_state"], keys["mamba_d_conv"]
-    inner, heads = keys["mamba_expand"] * hidden, keys["mamba_scan_heads"]
+    heads = keys["mamba_scan_heads"]
+    inner = keys["mamba_expand"] * hidden if keys["mamba_d_ssm"] is None else keys["mamba_d_ssm"]
     rank = keys["mamba_dt_rank"]
     rank = -(-hidden // 16) if rank is None else rank  # ceil(hidden / 16), as in every Mamba config class
     bias = keys["mamba_proj_bias"]
@@ -47,6 +48,7 @@ def mamba2(keys: Keys) -> Recurrent:
     dim = divide(inner, heads, "the width of the scan", "mamba_n_heads")
     channels = inner + 2 * groups * state
     bias = keys["mamba_proj_bias"]
+    out_bias = bias if keys["mamba_out_bias"] is None else keys["mamba_out_bias"]
     return Recurrent(
         kind="mamba2",
         inner=inner,
@@ -57,7 +59,10 @@ def mamba2(keys: Keys) -> Recurrent:
         conv_kernel=kernel,
         conv_channels=channels,
         conv_bias=keys["mamba_conv_bias"],
-        projections=(column("in_proj", hidden, inner + channels + heads, bias), row("out_proj", inner, hidden, bias)),
+        projections=(
+            column("in_proj", hidden, inner + channels + heads, bias),
+            row("out_proj", inner, hidden, out_bias),
+        ),
         norms=(norm(keys, "gated_norm", inner),) if keys["mamba_gated_norm"] else (),
         state_elements=inner * state + channels * (kernel - 1),
         extra_parameters=3 * heads,  # A_log, D and dt_bias
@@ -102,7 +107,61 @@ def gated_delta(keys: Keys) -> Recurrent:
     )
 
 
+def kimi_delta(keys: Keys) -> Recurrent:
+    """Kimi delta attention (arXiv 2510.26692): a gated delta rule with a decay a channel, gates through a low rank."""
+    hidden, kernel = keys["hidden_size"], keys["linear_conv_kernel_dim"]
+    heads, dim = keys["linear_num_heads"], keys["linear_head_dim"]
+    inner = heads * dim
+    return Recurrent(
+        kind="gated_delta",
+        inner=inner,
+        state=dim,
+        heads=heads,
+        head_dim=dim,
+        groups=heads,
+        conv_kernel=kernel,
+        conv_channels=3 * inner,
+        projections=(
+            *(column(name, hidden, inner) for name in ("q_proj", "k_proj", "v_proj")),
+            Linear(name="f_a_proj", inputs=hidden, outputs=dim),
+            column("f_b_proj", dim, inner),
+            column("b_proj", hidden, heads),
+            Linear(name="g_a_proj", inputs=hidden, outputs=dim),
+            column("g_b_proj", dim, inner),
+            row("o_proj", inner, hidden),
+        ),
+        norms=(Norm(name="o_norm", width=dim, heads=heads),),
+        state_elements=heads * dim * dim + 3 * inner * (kernel - 1),
+        extra_parameters=inner + heads,  # dt_bias and A_log
+    )
+
+
+def lightning(keys: Keys) -> Recurrent:
+    """Lightning attention (arXiv 2405.17381) as in MiniMax-Text-01: a fixed decay a head, no softmax, an output gate."""
+    hidden, heads, dim = keys["hidden_size"], keys["num_attention_heads"], keys["head_dim"]
+    inner = heads * dim
+    return Recurrent(
+        kind="lightning",
+        inner=inner,
+        state=dim,
+        heads=heads,
+        head_dim=dim,
+        groups=heads,
+        projections=(
+            column("qkv_proj", hidden, 3 * inner),
+            column("output_gate", hidden, inner),
+            row("out_proj", inner, hidden),
+        ),
+        norms=(norm(keys, "norm", inner),),
+        state_elements=heads * dim * dim,
+    )
+
+
 def _delta_inputs(keys: Keys, hidden: Size, channels: Size, value: Size, heads: Size) -> tuple[Linear, ...]:
+    if keys["linear_inputs"] == "apart":
+        widths = {"q_proj": (channels - value) // 2, "k_proj": (channels - value) // 2, "v_proj": value}
+        widths |= {"a_proj": heads, "b_proj": heads, "g_proj": value}
+        return tuple(column(name, hidden, width) for name, width in widths.items())
     if keys["linear_inputs"] == "fused":
         return column("in_proj_qkvz", hidden, channels + value), column("in_proj_ba", hidden, 2 * heads)
     return (

@@ -83,7 +83,9 @@ def divide(total: Size, parts: Size, total_key: str, parts_key: str) -> Size:
 
 
 def product(keys: Mapping[str, Any], size: Any) -> Size:
-    """A size of a family table: a number, a key's name, or a list whose product is meant."""
+    """A size of a family table: a number, a key's name, a list whose product is meant, or {sum = [sizes]}."""
+    if isinstance(size, dict):
+        return sum((product(keys, part) for part in size["sum"]), start=0)
     if isinstance(size, list):
         result: Size = 1
         for factor in size:
@@ -93,6 +95,13 @@ def product(keys: Mapping[str, Any], size: Any) -> Size:
         return need(keys, size)
     number: Size = size
     return number
+
+
+def spelled(size: Any) -> str:
+    """A size of a family table in words."""
+    if isinstance(size, dict):
+        return " + ".join(map(spelled, size["sum"]))
+    return " * ".join(map(spelled, size)) if isinstance(size, list) else str(size).lower()
 
 
 def need(keys: Mapping[str, Any], key: str) -> Size:

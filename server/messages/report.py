@@ -224,4 +224,5 @@ def memory(of: report.Brief, gpu: Gpu) -> Fields:
         "peak_moment": str(found.peak_moment),
         "parts": parts,
         "kv_cache_bytes_per_token": int(found.kv_cache_bytes_per_token),
+        "kv_cache_bytes_per_later_token": int(found.kv_cache_bytes_per_later_token),
     }

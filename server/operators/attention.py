@@ -40,7 +40,7 @@ def attend(
         joined = _rotate(e, plan, att, style, heads)
         if style.scales_queries and not plan.fused:
             operation(e, plan, "scale_q", SCALED_QUERIES, heads.tokens * heads.q, heads.dim)
-        if plan.decode and not att.cross:
+        if plan.decode and not (att.cross or att.shares_kv):
             _append_cache(e, plan, att, style, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
@@ -89,6 +89,8 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
             project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
+    elif att.shares_kv:
+        project(e, plan, inputs, heads.tokens, save_input=keep)
     elif plan.stack.joins and len(inputs) == 3 and not some(att.compression):
         _project_joined(e, plan, att, inputs, heads, keep)
     elif len(inputs) in (1, 3, 4) and not some(att.compression):  # with a gate: 4
@@ -180,7 +182,8 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     joins = style.joins_rope or not whole
     shared = att.latent is not None  # one rotated key for all heads
     k_heads = 1 if shared else heads.kv
-    for name, count, rows in (("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)):
+    rotated = [("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)]
+    for name, count, rows in rotated[:1] if att.shares_kv else rotated:
         operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
         if joins and not plan.fused and not shared:
             operation(e, plan, name, join, rows * count, heads.dim)
@@ -225,6 +228,8 @@ def _cache_facts() -> dict[str, Any]:
 
 def cache_width(att: Attention, kv_heads: Number) -> Number:
     """Cached elements of one token in one layer: keys and values, or MLA's latent with its rotated key."""
+    if att.shares_kv:
+        return 0
     if att.latent is not None:
         return att.latent.kv_rank + att.latent.rope_dim
     return kv_heads * (att.head_dim + att.head_dim_v)

@@ -118,7 +118,9 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             e.memory(
                 "router_topk", "softmax", tokens, moe.count, scores, 8 * tokens * moe.top_k, special=tokens * moe.count
             )
+        experts.enter(e, plan, moe, tokens)
         (_fused if fused.code and moe.gated else _grouped)(e, plan, moe, tokens, fused)
+        experts.leave(e, plan, moe, tokens)
     if moe.shared is None:
         all_reduce(e, plan, tokens, moe.router.inputs, e.forward)
         return
@@ -132,7 +134,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
 
 def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) -> None:
     """The row that hwdb/kernels/grouped_gemm/published.py describes; ranks share out experts or divide their width."""
-    ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
+    ranks, hidden = plan.workload.expert_parallel, moe.inputs
     width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
     elements, hit = 3 * hidden * width, _hit(plan, moe, tokens) / ranks
     e.add(
@@ -146,7 +148,7 @@ def _fused(e: Emitter, plan: Plan, moe: Experts, tokens: Number, fused: Kernel) 
 
 def _grouped(e: Emitter, plan: Plan, moe: Experts, tokens: Number, _: Kernel) -> None:
     """Where no fused layer is known: grouped products that gather their rows themselves, and the weighted sum of a token."""
-    ranks, hidden = plan.workload.expert_parallel, moe.router.inputs
+    ranks, hidden = plan.workload.expert_parallel, moe.inputs
     width, routed = moe.width // plan.workload.expert_shards, tokens * moe.top_k / ranks
     hit = _hit(plan, moe, tokens) / ranks
     size = FORMATS[plan.workload.format].bytes

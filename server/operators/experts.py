@@ -59,7 +59,7 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
     """One mixture-of-experts sub-layer on `tokens` rows."""
     hidden = moe.router.inputs
     routing = Routing(
-        tokens, tokens * moe.top_k, hidden, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width
+        tokens, tokens * moe.top_k, moe.inputs, moe.count, moe.top_k, 4 if style.combines_fp32 else plan.width
     )
     with e.scope(part="moe"):
         _score(e, plan, moe, style, tokens)
@@ -67,9 +67,11 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             every_expert(e, plan, moe, routing)
         else:
             route(e, plan, routing, style)
+            enter(e, plan, moe, tokens)
             permute(e, plan, routing)
             _experts(e, plan, moe, routing, style)
             combine(e, plan, routing)
+            leave(e, plan, moe, tokens)
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
         all_reduce(e, plan, tokens, hidden, "backward")
@@ -143,6 +145,18 @@ def _batched(
             groups=groups,
             needed=needed,
         )
+
+
+def enter(e: Emitter, plan: Plan, moe: Experts, tokens: Number) -> None:
+    """Every token into the narrower width of the routed experts, where they have one."""
+    if moe.latent:
+        project(e, plan, moe.latent[:1], tokens, save_input=False)
+
+
+def leave(e: Emitter, plan: Plan, moe: Experts, tokens: Number) -> None:
+    """The sum of a token's experts back into the model's width."""
+    if moe.latent:
+        project(e, plan, moe.latent[1:], tokens)
 
 
 def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing, style: Variant) -> None:

@@ -100,6 +100,7 @@ def _feed_forward(layer: FeedForward, tp: int) -> Size:
 def _experts(moe: Experts, tp: int) -> Size:
     total: Size = moe.extra_parameters + _linear(moe.router, tp)
     total = total + moe.count * sum(_linear(linear, tp) for linear in moe.expert)
+    total = total + sum(_linear(linear, tp) for linear in moe.latent)
     if moe.shared is not None:
         total = total + _feed_forward(moe.shared, tp)
     if moe.shared_gate is not None:
@@ -125,7 +126,7 @@ def _quantizable(block: Block, tp: int) -> Size:
     total: Size = sum(_linear(p, tp) for mixer in block.mixers for p in mixer.projections)
     layer = block.feed_forward
     if isinstance(layer, Experts):
-        total = total + _routed(block, tp)
+        total = total + _routed(block, tp) + sum(_linear(linear, tp) for linear in layer.latent)
         layer = layer.shared
     return total + (sum(_linear(linear, tp) for linear in layer.projections) if layer is not None else 0)
 

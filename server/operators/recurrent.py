@@ -5,12 +5,16 @@ from __future__ import annotations
 from tilewise.server.architecture.model import Recurrent
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import norm, operation, project
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Number, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACTIVATIONS, GATE
 from tilewise.server.operators.variants import Variant
 
-CHUNK = {"mamba2": 256, "gated_delta": 64}  # tokens a chunk: defaults of mamba_ssm and of flash-linear-attention
+CHUNK = {
+    "mamba2": 256,
+    "gated_delta": 64,
+    "lightning": 256,
+}  # tokens a chunk: mamba_ssm, flash-linear-attention, MiniMax
 
 
 def scan_flops(mixer: Recurrent, tp: int, decode: bool) -> Number:
@@ -22,11 +26,15 @@ def scan_flops(mixer: Recurrent, tp: int, decode: bool) -> Number:
     if mixer.kind == "mamba1":
         return 9.0 * (mixer.inner // tp) * mixer.state
     heads = mixer.heads // tp
-    state = (4.0 if mixer.kind == "mamba2" else 6.0) * mixer.state * mixer.head_dim
+    additive = mixer.kind in (
+        "mamba2",
+        "lightning",
+    )  # a decay and an outer product; gated delta also corrects the state
+    state = (4.0 if additive else 6.0) * mixer.state * mixer.head_dim
     if decode:
         return heads * state
     chunk = CHUNK[mixer.kind]
-    if mixer.kind == "mamba2":
+    if additive:
         return heads * (state + chunk * mixer.head_dim) + (mixer.groups // tp or 1) * chunk * mixer.state
     return heads * (state + chunk * (3 * mixer.state + 2 * mixer.head_dim))
 
@@ -37,7 +45,8 @@ def recur(e: Emitter, plan: Plan, mixer: Recurrent, style: Variant, tokens: Numb
     inner = mixer.inner // plan.tp
     with e.scope(part="mixer"):
         project(e, plan, first, tokens, save_input=not plan.selective)
-        _convolve(e, plan, mixer, tokens)
+        if some(mixer.conv_kernel):
+            _convolve(e, plan, mixer, tokens)
         if mixer.kind != "short_conv":
             _scan(e, plan, mixer, tokens, inner)
         for n in mixer.norms:

@@ -25,7 +25,30 @@ def check(arch: Architecture, workload: Workload) -> None:
         if np.any(np.asarray(size) % ranks):
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % ranks > 0)])
             raise _refusal(name, value, ranks, field)
+    _check_kv_heads(arch, workload.tensor_parallel)
     _check_blocks(arch, workload)
+
+
+def _check_kv_heads(arch: Architecture, ranks: int) -> None:
+    """Raise InvalidInput where some rank would hold part of a key and value head: ranks divide the heads, or repeat each.
+
+    As vLLM's QKVParallelLinear and Megatron's SelfAttention have it.
+    """
+    for mixer in (mixer for stack in arch.stacks for block in stack.blocks for mixer in block.mixers):
+        if isinstance(mixer, Attention) and mixer.latent is None:
+            heads, kv_heads = np.broadcast_arrays(np.atleast_1d(mixer.heads), np.atleast_1d(mixer.kv_heads))
+            torn = (kv_heads % ranks > 0) & (ranks % kv_heads > 0)
+            if torn.any():
+                raise _torn_heads(int(heads[np.argmax(torn)]), int(kv_heads[np.argmax(torn)]), ranks)
+
+
+def _torn_heads(heads: int, kv_heads: int, ranks: int) -> InvalidInput:
+    valid = tuple(size for size in divisors(heads) if kv_heads % size == 0 or size % kv_heads == 0)
+    return InvalidInput(
+        f"num_key_value_heads {kv_heads} cannot be shared out over tensor_parallel {ranks}: {heads} query and {kv_heads} kv "
+        f"heads allow {', '.join(map(str, valid))}",
+        reason="TENSOR_PARALLEL_INDIVISIBLE", field="workload.tensor_parallel", valid=valid, size=kv_heads,
+    )  # fmt: skip
 
 
 def _check_blocks(arch: Architecture, workload: Workload) -> None:
@@ -92,6 +115,7 @@ def _divisible(arch: Architecture, workload: Workload) -> Iterator[tuple[str, Si
                     yield "num_attention_heads", mixer.heads, *tensor
                 elif isinstance(mixer, Recurrent):
                     yield "inner size", mixer.inner, *tensor
+                    yield from ((name, size, *tensor) for name, size in _whole_heads(mixer))
             layer = block.feed_forward
             if isinstance(layer, Experts):
                 yield "moe_intermediate_size", layer.width, workload.expert_shards, "tensor_parallel"
@@ -99,6 +123,14 @@ def _divisible(arch: Architecture, workload: Workload) -> Iterator[tuple[str, Si
                 layer = layer.shared
             if isinstance(layer, Mlp):
                 yield "intermediate_size", layer.width, *tensor
+
+
+def _whole_heads(mixer: Recurrent) -> Iterator[tuple[str, Size]]:
+    """Heads of a scan that no rank may hold in part; one group of Mamba 2 is repeated on every rank, more are shared out."""
+    if mixer.kind in ("mamba2", "gated_delta", "lightning"):
+        yield "heads of the scan", mixer.heads
+        if np.any(np.asarray(mixer.groups) > 1):
+            yield "groups of the scan" if mixer.kind == "mamba2" else "key heads of the scan", mixer.groups
 
 
 def notes(arch: Architecture, tp: int, candidates: int = 1) -> list[Notes]:

@@ -57,13 +57,16 @@ class MemoryReport:
 
     parts:       what the bytes are for; the `peak_bytes` add up to total_bytes
     peak_moment: when the peak falls ("loss", "backward", "optimizer step", "forward")
-    kv_cache_bytes_per_token: of one token of one sequence, over all layers; what a full, unwindowed context would add
+    kv_cache_bytes_per_token: of one token of one sequence, over all layers of this rank, while every window still has room
+    kv_cache_bytes_per_later_token: what one more token adds once the windows are full: by the layers without one, and by keys that
+                 stand for several tokens their share
     """
 
     total_bytes: Number
     peak_moment: str | NDArray[np.str_]
     parts: tuple[MemoryPart, ...]
     kv_cache_bytes_per_token: Number
+    kv_cache_bytes_per_later_token: Number = 0
 
     def part(self, name: str) -> Number:
         """Size of a part, 0 where the workload has none."""
@@ -75,10 +78,11 @@ class MemoryReport:
             zip(column(part.size_bytes, count), column(part.peak_bytes, count), strict=True) for part in self.parts
         ]
         names = [part.name for part in self.parts]
-        whole = (column(each, count) for each in (self.total_bytes, self.peak_moment, self.kv_cache_bytes_per_token))
-        for total, moment, per_token, *each in zip(*whole, *sizes, strict=True):
+        kv_bytes = self.kv_cache_bytes_per_token, self.kv_cache_bytes_per_later_token
+        whole = (column(each, count) for each in (self.total_bytes, self.peak_moment, *kv_bytes))
+        for total, moment, per_token, later, *each in zip(*whole, *sizes, strict=True):
             parts = (MemoryPart(name, *size) for name, size in zip(names, each, strict=True) if size[0])
-            yield MemoryReport(total, moment, tuple(parts), per_token)
+            yield MemoryReport(total, moment, tuple(parts), per_token, later)
 
 
 def room_bytes(capacity_bytes: float, workload: Workload) -> float:
@@ -106,17 +110,26 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
 
 
 def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
-    """Cache bytes of one token of one sequence on one rank, over all decoder layers."""
-    width = sum(block.count * _cached(mixer, plan) for block, mixer in _mixers(arch) if isinstance(mixer, Attention))
-    return width * plan.stored
+    """Cache bytes of one token of one sequence on one rank, over all decoder layers, while every window has room."""
+    return plan.stored * sum(block.count * sum(_cached(att, plan)) for block, att in _attentions(arch))
+
+
+def kv_bytes_per_later_token(arch: Architecture, plan: Plan) -> Number:
+    """What one more token adds once every window and chunk is full; a whole number where `compression` divides it."""
+    total: Number = 0
+    for block, att in _attentions(arch):
+        near, far = _cached(att, plan)
+        total = total + block.count * (choose(_span(att) > 0, 0, near) + far)
+    return total * plan.stored
 
 
 def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
     """Cache of every sequence at its full context; a window or chunk caps what a layer keeps."""
     total: Number = 0
-    for block, mixer in _mixers(arch):
-        if isinstance(mixer, Attention):
-            total = total + block.count * _cached(mixer, plan) * _kept(mixer, plan.context)
+    for block, att in _attentions(arch):
+        near, far = _cached(att, plan)
+        kept = choose(_span(att) > 0, smaller(_span(att), plan.context), plan.context)
+        total = total + block.count * (near * kept + _whole_keys(att, plan, far))
     return total * plan.batch * plan.stored
 
 
@@ -131,17 +144,27 @@ def _mixers(arch: Architecture) -> list[tuple[Block, Attention | Recurrent]]:
     return [(block, mixer) for block in arch.stacks[-1].blocks for mixer in block.mixers]
 
 
-def _cached(att: Attention, plan: Plan) -> Number:
-    return cache_width(att, local(att.kv_heads, plan.tp)) + (att.indexer.head_dim if att.indexer is not None else 0)
+def _attentions(arch: Architecture) -> list[tuple[Block, Attention]]:
+    return [(block, mixer) for block, mixer in _mixers(arch) if isinstance(mixer, Attention)]
 
 
-def _kept(att: Attention, context: int) -> Number:
-    """Tokens of the context that a layer keeps."""
-    span = choose(att.window > 0, att.window, att.chunk)
-    kept = choose(span > 0, smaller(span, context), context)
-    if some(att.compression):
-        kept = kept + context // att.compression
-    return kept
+def _span(att: Attention) -> Number:
+    """Tokens that a layer's window or chunk holds; 0: all."""
+    return choose(att.window > 0, att.window, att.chunk)
+
+
+def _cached(att: Attention, plan: Plan) -> tuple[Number, Number]:
+    """Elements of one token: those of its own keys and values, and its share of keys that stand for several tokens.
+
+    An indexer scores one key a token, or one each that stands for several.
+    """
+    width, scored = cache_width(att, local(att.kv_heads, plan.tp)), 0 if att.indexer is None else att.indexer.head_dim
+    return (width, (width + scored) / att.compression) if some(att.compression) else (width + scored, 0)
+
+
+def _whole_keys(att: Attention, plan: Plan, share: Number) -> Number:
+    """Elements of the keys that stand for several tokens of the context; what is no whole key yet is none."""
+    return plan.context // att.compression * share * att.compression if some(att.compression) else 0
 
 
 def _inference(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
@@ -158,7 +181,13 @@ def _inference(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
     }
     parts = tuple(MemoryPart(name, size, size) for name, size in sizes.items() if some(size))
     total = sum(part.peak_bytes for part in parts)
-    return MemoryReport(total, "decode" if plan.decode else "forward", parts, kv_bytes_per_token(arch, plan))
+    return MemoryReport(
+        total,
+        "decode" if plan.decode else "forward",
+        parts,
+        kv_bytes_per_token(arch, plan),
+        kv_bytes_per_later_token(arch, plan),
+    )
 
 
 def _local_outputs(arch: Architecture, plan: Plan) -> Number:

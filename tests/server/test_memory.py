@@ -46,6 +46,22 @@ def test_windowed_layers_cap_their_cache(config: Config) -> None:
     assert kv_bytes_per_token(gemma, Plan.of(decode(32768))) * 32768 == 832 * MIB
 
 
+def test_beyond_the_windows_a_token_adds_to_the_full_layers_alone(config: Config) -> None:
+    gemma = config("gemma/gemma-3-1b-it")  # 22 of 26 layers have a window of 512
+    short, longer = (memory(gemma, decode(context)) for context in (32768, 32769))
+    assert longer.part("kv_cache") - short.part("kv_cache") == short.kv_cache_bytes_per_later_token == 4 * 2 * 256 * 2
+    near, nearer = (memory(gemma, decode(context)).part("kv_cache") for context in (100, 101))
+    assert nearer - near == short.kv_cache_bytes_per_token
+
+
+def test_keys_that_stand_for_several_tokens_add_their_share(config: Config) -> None:
+    deepseek = config("deepseek/DeepSeek-V4-Flash")
+    short, longer = (memory(deepseek, decode(context)) for context in (131072, 131072 + 128))
+    added = longer.part("kv_cache") - short.part("kv_cache")
+    assert added / 128 == pytest.approx(short.kv_cache_bytes_per_later_token, abs=1)
+    assert short.kv_cache_bytes_per_later_token < short.kv_cache_bytes_per_token / 5
+
+
 def test_logits_have_a_line_of_their_own(llama: Llama) -> None:
     report = memory(llama(), Workload(phase="train", batch=1, sequence=81_920, recompute="full"))  # G24
     assert report.part("logits") == 81_920 * 128_256 * 2

@@ -173,7 +173,7 @@ class OperatorColumn(_message.Message):
     def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class Memory(_message.Message):
-    __slots__ = ("total_bytes", "capacity_bytes", "fits", "free_bytes", "peak_moment", "parts", "kv_cache_bytes_per_token", "reserve_bytes")
+    __slots__ = ("total_bytes", "capacity_bytes", "fits", "free_bytes", "peak_moment", "parts", "kv_cache_bytes_per_token", "reserve_bytes", "kv_cache_bytes_per_later_token")
     TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     CAPACITY_BYTES_FIELD_NUMBER: _ClassVar[int]
     FITS_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +182,7 @@ class Memory(_message.Message):
     PARTS_FIELD_NUMBER: _ClassVar[int]
     KV_CACHE_BYTES_PER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     RESERVE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    KV_CACHE_BYTES_PER_LATER_TOKEN_FIELD_NUMBER: _ClassVar[int]
     total_bytes: int
     capacity_bytes: int
     fits: bool
@@ -190,7 +191,8 @@ class Memory(_message.Message):
     parts: _containers.RepeatedCompositeFieldContainer[MemoryPart]
     kv_cache_bytes_per_token: int
     reserve_bytes: int
-    def __init__(self, total_bytes: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., fits: bool = ..., free_bytes: _Optional[int] = ..., peak_moment: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MemoryPart, _Mapping]]] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., reserve_bytes: _Optional[int] = ...) -> None: ...
+    kv_cache_bytes_per_later_token: int
+    def __init__(self, total_bytes: _Optional[int] = ..., capacity_bytes: _Optional[int] = ..., fits: bool = ..., free_bytes: _Optional[int] = ..., peak_moment: _Optional[str] = ..., parts: _Optional[_Iterable[_Union[MemoryPart, _Mapping]]] = ..., kv_cache_bytes_per_token: _Optional[int] = ..., reserve_bytes: _Optional[int] = ..., kv_cache_bytes_per_later_token: _Optional[int] = ...) -> None: ...
 
 class MemoryPart(_message.Message):
     __slots__ = ("name", "size_bytes", "peak_bytes")

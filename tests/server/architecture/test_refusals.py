@@ -60,7 +60,7 @@ def without(*keys: str, **values: object) -> str:
         (without(layer_types=["full_attention"]), "INVALID_SHAPE", "lists 1 layers"),
         (without(layer_types=["sliding_attention"] * 4), "INVALID_SHAPE", "sliding_window"),
         (without(layer_types=["banana"] * 4), "INVALID_SHAPE", "banana"),
-        ('{"model_type": "mixtral", "num_experts_per_tok": 9}', "INVALID_SHAPE", "more than the 8 experts"),
+        ('{"model_type": "mixtral", "num_experts_per_tok": 9}', "INVALID_SHAPE", "more than num_experts 8"),
         ('{"alignment_heads": [], "lang_ids": []}', "UNREADABLE_CONFIG", "CTranslate2"),
         ('{"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.31"}', "UNREADABLE_CONFIG", "diffusers"),
         ('{"model_type": "llava", "text_config": 3}', "INVALID_SHAPE", "text_config must be an object"),

@@ -1,0 +1,264 @@
+"""One key of a config changed at a time: our parameters against those of the transformers library's own class, on the meta device.
+
+    python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--sample N] [--output trials.csv]
+
+Each trial is exact, refused with the key's name, or wrong. What the class itself refuses to build is no trial.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import csv
+import json
+import random
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+from tilewise.hwdb.errors import TilewiseError
+from tilewise.server.architecture import count, read
+from tilewise.server.architecture.families import Family, family, names
+
+DEPTH = 6  # layers of a trial: enough for every pattern of layers but a period of its own
+_DEPTHS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|(en|de)coder_layers|num_decoder_layers|depth)$")
+_NOT_TRIED = re.compile(
+    r"_token_id$|_token_index$|^_|^use_cache$|^num_labels$|^(return_dict|output_|is_|chunk_size_feed|torchscript)"
+)
+_TABLES = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT", "MASKED_LM", "CAUSAL_LM", None)
+_OVERLOOKED = {"bloom-7b1-llmanalysis", "t5-v1_1-xxl-encoder"}  # files whose keys the library itself overlooks
+# T5: the class ties what published files have apart
+_OTHERWISE = {("t5", "tie_word_embeddings"), ("mt5", "tie_word_embeddings"), ("umt5", "tie_word_embeddings")}
+_LISTS = ("layer_types", "mlp_layer_types", "layers_block_type", "no_rope_layers")
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One file: a base (the class default, written sparsely or in full, or a published file) with one key changed."""
+
+    family: str
+    base: str
+    key: str
+    value: str
+    outcome: str  # "exact", "refused", "wrong"
+    counted: int | str
+    true: int
+
+
+def model_class(model_type: str) -> Any | None:
+    """The class that the library's auto classes build for a model_type; None where it has none."""
+    import transformers
+    from transformers.models.auto import modeling_auto as auto
+
+    for table in _TABLES:
+        found = getattr(auto, f"MODEL_FOR_{table}_MAPPING_NAMES" if table else "MODEL_MAPPING_NAMES").get(model_type)
+        if found is not None:
+            return getattr(transformers, found if isinstance(found, str) else found[0])
+    return None
+
+
+def true_count(config: dict[str, Any]) -> int | None:
+    """Parameters of the class on the meta device; None where the class does not accept the config."""
+    import torch
+    from transformers import CONFIG_MAPPING
+    from transformers.initialization import no_init_weights
+
+    built = model_class(config["model_type"])
+    try:
+        own = CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(config))
+        with torch.device("meta"), no_init_weights():
+            model = built._from_config(own) if hasattr(built, "_from_config") else built(own)  # type: ignore[union-attr]
+            model.tie_weights()
+    except Exception:  # noqa: BLE001  # whatever the class refuses is no trial
+        return None
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def shallow(config: dict[str, Any]) -> dict[str, Any]:
+    """The config with at most DEPTH layers in every part, lists of layers cut alike."""
+    if "hybrid_override_pattern" in config:
+        return config  # its depth is the pattern's length
+    cut: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            cut[key] = shallow(value)
+        elif type(value) is int and _DEPTHS.match(key):
+            cut[key] = min(value, DEPTH)
+        else:
+            cut[key] = value[:DEPTH] if key in _LISTS and isinstance(value, list) else value
+    return cut
+
+
+def defaults(model_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The class default as a sparse file (depths alone) and as the library saves it."""
+    from transformers import CONFIG_MAPPING
+
+    kind = CONFIG_MAPPING[model_type]
+    whole = json.loads(json.dumps(kind().to_dict(), default=str))
+    sparse = {"model_type": model_type, **_depths(whole)}
+    if true_count(sparse) is None:
+        sparse = {"model_type": model_type}  # the class wants its depth and another key changed together
+    saved = json.loads(json.dumps(kind.from_dict(copy.deepcopy(sparse)).to_dict(), default=str))
+    return sparse, {**saved, "model_type": model_type}
+
+
+def _depths(config: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, dict) and key.endswith("_config") and (inner := _depths(value)):
+            found[key] = {**({"model_type": value["model_type"]} if "model_type" in value else {}), **inner}
+        elif type(value) is int and _DEPTHS.match(key):
+            found[key] = min(value, DEPTH)
+    return found
+
+
+def choices(model_type: str, key: str) -> list[Any]:
+    """What a Literal of the config class allows."""
+    from transformers import CONFIG_MAPPING
+
+    hint = CONFIG_MAPPING[model_type].__annotations__.get(key) if model_type in CONFIG_MAPPING else None
+    arguments = [argument for part in (hint, *get_args(hint)) for argument in get_args(part)]
+    return [argument for argument in arguments if isinstance(argument, str)]
+
+
+def changed(value: Any, hint: str, few: bool) -> list[Any]:
+    """Other values of a key."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [2 * value] if few else [other for other in (2 * value, 1, 0) if other != value]
+    if value is None and "bool" in hint:
+        return [True]
+    if value is None and "int" in hint:
+        return [2, 64]
+    return []
+
+
+def edits(
+    config: dict[str, Any], like: dict[str, Any], few: bool, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """(path of a key, another value) for every integer, boolean and choice key of `like` and its parts."""
+    from transformers import CONFIG_MAPPING
+
+    model_type = like.get("model_type", "")
+    hints = getattr(CONFIG_MAPPING[model_type], "__annotations__", {}) if model_type in CONFIG_MAPPING else {}
+    for key, value in like.items():
+        if _NOT_TRIED.search(key) or (model_type, key) in _OTHERWISE:
+            continue
+        if isinstance(value, dict):
+            if key.endswith("_config") and key != "quantization_config":
+                yield from edits(config, value, few, (*path, key))
+            continue
+        others = changed(value, str(hints.get(key, "")), few)
+        others += [choice for choice in choices(model_type, key) if choice != value]
+        yield from (((*path, key), other) for other in others)
+
+
+def edited(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    result = copy.deepcopy(config)
+    part = result
+    for name in path[:-1]:
+        part = part.setdefault(name, {})
+    part[path[-1]] = value
+    return result
+
+
+def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any) -> Trial | None:
+    """The trial of one changed key; None where the class does not build it."""
+    true = true_count(config)
+    if true is None:
+        return None
+    counted: int | str
+    try:
+        counted = int(count(read(json.dumps(config))).total)
+        outcome = "exact" if counted == true else "wrong"
+    except TilewiseError as error:
+        counted, outcome = error.message, "refused" if _named(error, path, config["model_type"]) else "wrong"
+    return Trial(config["model_type"], base, ".".join(path), str(value), outcome, counted, true)
+
+
+def _named(error: TilewiseError, path: tuple[str, ...], family: str) -> bool:
+    """Whether a refusal names the changed key, by its own or by our name, or what the base lacks."""
+    known = [key for table in _tables(family) for key in table.keys.get(path[-1], ())] if path else []
+    return "is needed and not given" in error.message or any(key in error.message for key in (*path[-1:], *known))
+
+
+def _tables(name: str) -> list[Family]:
+    table = family(name)
+    return [table, *(family(part["family"]) for part in table.parts.values())]
+
+
+def trials(model_type: str) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...], Any]]:
+    """Every changed file of a family's class default."""
+    built = model_class(model_type)
+    sparse, saved = ({**config, "architectures": [built.__name__]} for config in defaults(model_type))  # type: ignore[union-attr]
+    for base, config in (("sparse", sparse), ("saved", saved)):
+        yield config, base, (), ""
+        for path, value in edits(config, saved, few=base == "saved"):
+            yield edited(config, path, value), base, path, value
+
+
+def published(folder: Path) -> Iterator[tuple[dict[str, Any], str, tuple[str, ...], Any]]:
+    """Every changed file of the published ones in a folder whose model_type the library has."""
+    for file in sorted(folder.rglob("*.json")):
+        config = json.loads(file.read_text(encoding="utf-8"))
+        if (
+            file.stem in _OVERLOOKED
+            or not isinstance(config, dict)
+            or model_class(config.get("model_type", "")) is None
+        ):
+            continue
+        config = shallow({key: value for key, value in config.items() if key != "quantization_config"})
+        config["architectures"] = [model_class(config["model_type"]).__name__]  # type: ignore[union-attr]
+        yield config, file.stem, (), ""
+        for path, value in edits(config, config, few=True):
+            yield edited(config, path, value), file.stem, path, value
+
+
+def known() -> list[str]:
+    """The families that we read and whose class the library has."""
+    return [name for name in names() if model_class(name) is not None and not family(name).part_of]
+
+
+def sampled(number: int, seed: int = 0) -> list[Trial]:
+    """So many trials, drawn evenly over the families, the same ones each time."""
+    draw = random.Random(seed)
+    families = known()
+    found: list[Trial] = []
+    for index in range(number):
+        every = list(trials(families[index * len(families) // number]))
+        found += filter(None, [judged(*draw.choice(every))])
+    return found
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("families", nargs="*")
+    parser.add_argument("--configs", type=Path)
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    sources = [published(arguments.configs)] if arguments.configs else []
+    sources += [trials(name) for name in arguments.families or (() if arguments.configs else known())]
+    results = []
+    for source in sources:
+        for trial in filter(None, (judged(*each) for each in source)):
+            results.append(trial)
+            if trial.outcome == "wrong":
+                print(*astuple(trial), sep="  ", flush=True)
+    print(dict(Counter(trial.outcome for trial in results)), f"of {len(results)} trials", file=sys.stderr)
+    if arguments.output:
+        with arguments.output.open("w", newline="", encoding="utf-8") as lines:
+            csv.writer(lines).writerows(astuple(trial) for trial in results)
+
+
+if __name__ == "__main__":
+    main()

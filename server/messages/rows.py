@@ -27,7 +27,7 @@ MOST = 2000  # rows of a step; the most of 112 public configs are 773, and pairs
 
 def to_columns(table: OperatorTable, times: Times) -> list[dict[str, Any]]:
     """Fields of OperatorColumns: of one shape, none of its rows refused."""
-    marks = np.isfinite(times.distance), before_sync(table), planned(table, times), split(times)
+    marks = np.isfinite(times.distance), before_sync(table), planned(table, times), split(table, times)
     found = [*(getattr(table, name) for name in COLUMNS), *(getattr(times, name) for name in SECONDS), *marks]
     columns = zip((*COLUMNS, *SECONDS, *MARKS), np.array(found, float), strict=True)
     return [{"name": name, "values": column.tolist()} for name, column in columns if column.any()]

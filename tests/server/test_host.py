@@ -66,7 +66,7 @@ def test_a_window_that_is_full_grows_no_more_and_needs_no_plan() -> None:
 
 def test_a_product_that_is_split_along_k_launches_the_sum_of_its_parts_too() -> None:
     report = asked(DECODE)
-    rows = split(report.times)
+    rows = split(report.table, report.times)
     assert rows.any() and (report.table.m[rows] <= 64).all()
     more = launches(report.table, H100, report.times) - report.table.kernels
     assert (more[rows] == 1).all()

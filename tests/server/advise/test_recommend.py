@@ -165,7 +165,10 @@ def test_more_candidates_than_the_limit_are_refused_before_any_is_made() -> None
 
 
 def test_the_search_stops_when_nobody_waits() -> None:
-    with waited_for(lambda: False), pytest.raises(Expired):
+    def nobody() -> None:
+        raise Expired("nobody waits", reason="DEADLINE_EXCEEDED")
+
+    with waited_for(nobody), pytest.raises(Expired):
         advice(subject(LLAMA))
 
 

@@ -113,7 +113,8 @@ def launches(table: OperatorTable, gpu: Gpu, times: Times) -> Floats:
 def split(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows whose product is split along k, so that a second kernel adds its parts."""
     codes = [code for code, name in enumerate(times.kernel_names) if name.endswith(SPLIT)]
-    return np.isin(times.kernel, codes) & (table.m <= SPLIT_ROWS) & (table.layout != Layout.WEIGHT_GRADIENT)
+    rows: NDArray[np.bool_] = (table.m <= SPLIT_ROWS) & (table.layout != Layout.WEIGHT_GRADIENT)
+    return rows & np.isin(times.kernel, codes)
 
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:

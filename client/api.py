@@ -62,22 +62,23 @@ class Client:
 
     @overload
     def predict(
-        self, config: Config, *, gpu: str, overrides: Overrides = None, calibration: str = "", diagnose: bool = False,
-        **workload: Unpack[Keywords],
+        self, config: Config, *, gpu: str, overrides: Overrides = None, allow_defaults: bool = False, calibration: str = "",
+        diagnose: bool = False, **workload: Unpack[Keywords],
     ) -> Report: ...  # fmt: skip
     @overload
     def predict(
-        self, config: Config, *, gpu: Several, overrides: Overrides = None, calibration: str = "", diagnose: bool = False,
-        **workload: Unpack[Keywords],
+        self, config: Config, *, gpu: Several, overrides: Overrides = None, allow_defaults: bool = False, calibration: str = "",
+        diagnose: bool = False, **workload: Unpack[Keywords],
     ) -> Rows[Report]: ...  # fmt: skip
     def predict(
-        self, config: Config, *, gpu: str | Several, overrides: Overrides = None, calibration: str = "",
-        diagnose: bool = False, **workload: Unpack[Keywords],
+        self, config: Config, *, gpu: str | Several, overrides: Overrides = None, allow_defaults: bool = False,
+        calibration: str = "", diagnose: bool = False, **workload: Unpack[Keywords],
     ) -> Report | Rows[Report]:  # fmt: skip
         """Time in seconds, walls, MFU and memory in bytes of one step, with its layers and operators.
 
         gpu:         a SKU for one Report, a list of SKUs for one each
         overrides:   sizes that replace the config's, such as {"hidden_size": 4096}
+        allow_defaults: answer also where the config leaves sizes to the defaults of its class
         calibration: id of a calibration; unset: the active one
         diagnose:    fill `diagnosis` too: how the regime shows, and what helps by how much
 
@@ -91,7 +92,7 @@ class Client:
         >>> [layer.name for layer in report.layers][:3]
         ['embedding', 'norm', 'attention']
         """
-        request = _asked(config, "", overrides, calibration, workload)
+        request = _asked(config, "", overrides, calibration, workload, allow_defaults)
         request.detail, request.diagnose = advisor.DETAIL_OPERATORS, diagnose
         requests = [_on(request, name) for name in names_of(gpu)]
         found = [self._client.predict(each) for each in requests]
@@ -120,7 +121,7 @@ class Client:
 
     def sweep(
         self, config: Config, *, gpu: str | Several, vary: Mapping[str, Iterable[int]], overrides: Overrides = None,
-        **workload: Unpack[Keywords],
+        allow_defaults: bool = False, **workload: Unpack[Keywords],
     ) -> Sweep:  # fmt: skip
         """Steps along one size or two, and the cliffs: where a small change of size costs much.
 
@@ -134,7 +135,10 @@ class Client:
         [(50257,), (50262,), (50267,), (50272,)]
         """
         request = advice.SweepRequest(
-            model=model_of(config, overrides), workload=workload_of(workload), gpus=names_of(gpu), axes=axes_of(vary)
+            model=model_of(config, overrides, allow_defaults=allow_defaults),
+            workload=workload_of(workload),
+            gpus=names_of(gpu),
+            axes=axes_of(vary),
         )
         answer = self._client.sweep(request)
         if all(point.HasField("error") for point in answer.points):
@@ -146,7 +150,7 @@ class Client:
         objective: Objective = "time", vary: Sequence[str] = (), keep: Sequence[str] = (), split: Sequence[int] = (),
         precisions: Sequence[Precision] = (), kinds: Sequence[AdviceKind] = (), max_parameter_change: float = 0.01,
         max_memory_bytes: int | None = None, max_candidate_count: int = 100_000, max_results: int = 10,
-        overrides: Overrides = None, **workload: Unpack[Keywords],
+        overrides: Overrides = None, allow_defaults: bool = False, **workload: Unpack[Keywords],
     ) -> Advice:  # fmt: skip
         """Nearby shapes, ways to run and number formats that are faster, and why; of several GPUs the one that gains least decides.
 
@@ -171,14 +175,14 @@ class Client:
         }  # fmt: skip
         asked = {"objective": objective, "kinds": kinds, "max_results": max_results, "gpus": names_of(gpu)}
         request = message_of(advice.RecommendRequest, asked)
-        request.model.CopyFrom(model_of(config, overrides))
+        request.model.CopyFrom(model_of(config, overrides, allow_defaults=allow_defaults))
         request.workloads.extend(mix)
         request.neighbourhood.CopyFrom(message_of(advice.Neighbourhood, near))
         return Advice.of(self._client.recommend(request))
 
     def rank(
         self, config: Config, *, gpu: str | Several = (), precisions: Sequence[Precision] = (), batches: Sequence[int] = (),
-        overrides: Overrides = None, **workload: Unpack[Keywords],
+        overrides: Overrides = None, allow_defaults: bool = False, **workload: Unpack[Keywords],
     ) -> Ranking:  # fmt: skip
         """GPUs by tokens a second, each in the number format that suits it best.
 
@@ -195,7 +199,7 @@ class Client:
         """
         from tilewise.client.ranking import orders, ranked, refused
 
-        model, asked = model_of(config, overrides), workload_of(workload)
+        model, asked = model_of(config, overrides, allow_defaults=allow_defaults), workload_of(workload)
         found = ranked(self._client, model, asked, names_of(gpu) if gpu else (), precisions, batches)
         if not any(entry.tokens_per_s for entry in found):
             raise refused(found)
@@ -264,11 +268,10 @@ class Client:
 
 
 def _asked(
-    config: Config, gpu: str, overrides: Overrides, calibration: str, workload: Mapping[str, Any]
+    config: Config, gpu: str, overrides: Overrides, calibration: str, workload: Mapping[str, Any], allow_defaults: bool
 ) -> advisor.PredictRequest:
-    return advisor.PredictRequest(
-        model=model_of(config, overrides), workload=workload_of(workload), gpu=gpu, calibration=calibration
-    )
+    model = model_of(config, overrides, allow_defaults=allow_defaults)
+    return advisor.PredictRequest(model=model, workload=workload_of(workload), gpu=gpu, calibration=calibration)
 
 
 def _on(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:
@@ -283,7 +286,8 @@ def _question(given: dict[str, Any]) -> advisor.PredictRequest:
         if given.get(name) is None:
             raise InvalidInput(f"a question of the batch has no {name}", reason="FIELD_REQUIRED", field=name)
     (gpu,) = names_of(given.pop("gpu"))
-    return _asked(given.pop("config"), gpu, given.pop("overrides", None), given.pop("calibration", ""), given)
+    config, overrides, calibration = given.pop("config"), given.pop("overrides", None), given.pop("calibration", "")
+    return _asked(config, gpu, overrides, calibration, given, given.pop("allow_defaults", False))
 
 
 def _outcome(result: advisor.PredictResult) -> Report | TilewiseError:

@@ -323,3 +323,14 @@ def test_every_word_of_the_contract_is_a_word_of_the_types() -> None:
         enum = Workload.DESCRIPTOR.fields_by_name[name].enum_type
         if enum is not None:
             assert [number(name, enum, word) for word in get_args(hint)] == [value.number for value in enum.values[1:]]
+
+
+def test_sizes_that_a_class_fills_in_are_refused_until_they_are_allowed() -> None:
+    little = {"model_type": "llama", "vocab_size": 32000}
+    with pytest.raises(tilewise.InvalidInput, match="does not state hidden_size"):
+        tilewise.predict(little, gpu="h100-sxm5-80gb", phase="prefill", sequence=128)
+    report = tilewise.predict(little, gpu="h100-sxm5-80gb", phase="prefill", sequence=128, allow_defaults=True)
+    (same,) = tilewise.batch(
+        [{"sequence": 128}], config=little, gpu="h100-sxm5-80gb", phase="prefill", allow_defaults=True
+    )
+    assert report.step.time_s == same.step.time_s > 0

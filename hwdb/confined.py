@@ -18,9 +18,8 @@ from typing import Any
 from tilewise.hwdb import errors
 from tilewise.hwdb.errors import TilewiseError, TooLarge
 
-MEMORY_BYTES = (
-    3 * 2**30
-)  # of address space; reading the largest calibration of ours takes 1 GiB, numpy's libraries included
+# Of address space; reading the largest calibration of ours takes 1 GiB, numpy's libraries included
+MEMORY_BYTES = 3 * 2**30
 CPU_S = 60  # checking the largest calibration of ours takes 5
 AT_ONCE = 2  # of one server
 LOOK_S = 0.02

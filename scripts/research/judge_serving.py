@@ -30,6 +30,7 @@ from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.architecture import read_with
 from tilewise.server.architecture.model import Architecture
+from tilewise.server.step.intervals import apart
 from tilewise.server.step.predict import predict
 from tilewise.server.step.report import Interval
 from tilewise.server.validate.models import of_depth
@@ -195,10 +196,11 @@ def terms(found: Sequence[Judged]) -> tuple[float, float]:
 
 
 def covered(found: Sequence[Judged], below: float, above: float) -> float:
-    off = [-np.log(one.ratio) for one in found]
-    lows = [-np.hypot(np.log(one.step.time_s / one.step.low_s), below) for one in found]
-    highs = [np.hypot(np.log(one.step.high_s / one.step.time_s), above) for one in found]
-    return float(np.mean([low <= each <= high for low, each, high in zip(lows, off, highs, strict=True)]))
+    """The share of rows inside intervals that are wider by these terms."""
+    time, low, high = (np.array([getattr(one.step, name) for one in found]) for name in ("time_s", "low_s", "high_s"))
+    measured = np.array([one.case.measured_s for one in found])
+    low, high = apart(time, low, high, below, above)
+    return float(np.mean((low <= measured) & (measured <= high)))
 
 
 def write(path: str, found: Iterable[Judged]) -> None:

@@ -92,19 +92,15 @@ def seconds(call: Callable[[], object], device: str) -> float:
     return time.perf_counter() - begin
 
 
-def counted(call: Callable[[], object], device: str) -> tuple[int, int, int]:
-    """Kernels, framework operators and driver allocations of one call."""
+def counted(call: Callable[[], object], device: str) -> tuple[int, int]:
+    """Kernels and framework operators of one call."""
     kinds = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (device == "cuda")
     with profile(activities=kinds) as trace:
         call()
         wait(device)
     events = trace.events()
     kernels = sum(event.device_type == torch.autograd.DeviceType.CUDA for event in events)
-    return (
-        kernels,
-        sum(event.name.startswith("aten::") for event in events),
-        sum("Malloc" in event.name for event in events),
-    )
+    return kernels, sum(event.name.startswith("aten::") for event in events)
 
 
 def measure(device: str, out: Path) -> None:
@@ -117,7 +113,7 @@ def measure(device: str, out: Path) -> None:
                 for _ in range(3):
                     call()
                 walls = sorted(1e3 * seconds(call, device) for _ in range(CALLS))
-                kernels, operators, _ = counted(call, device)
+                kernels, operators = counted(call, device)
                 row = [f"{each:.4f}" for each in (median(walls), walls[CALLS // 10], walls[-1 - CALLS // 10])]
                 table.writerow([family, name, mode, phase, *row, kernels, operators])
                 file.flush()

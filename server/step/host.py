@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import compress
+
+import numpy as np
 
 from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.numbers import Notes
@@ -14,10 +17,10 @@ def host_notes(steps: Steps, candidates: int = 1) -> Iterator[Notes]:
     """Notes on each candidate: on the host's speed where its CPU decides the time, and on what cuDNN plans."""
     work, sums = steps.workload, steps.sums
     waits = sums.issue_s > sums.busy_s + sums.gap_s
-    planned = plans(steps.table, steps.times) * (work.mode == "eager")
-    said = host(steps), planning(steps)
-    for wait, plan in zip(column(waits, candidates), column(planned, candidates), strict=True):
-        yield dict.fromkeys([said[0]] * bool(wait) + [said[1]] * bool(plan))
+    planned = plans(steps.table, steps.times) > 0 if work.mode == "eager" else np.zeros(steps.table.shapes, bool)
+    said = host(steps) if waits.any() else "", planning(steps) if planned.any() else ""
+    for when in zip(column(waits, candidates), column(planned, candidates), strict=True):
+        yield dict.fromkeys(compress(said, when))
 
 
 def host(steps: Steps) -> str:

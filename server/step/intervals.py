@@ -8,8 +8,8 @@ the rest is each row's own. With H_i the half-width of row i, repeats counted in
 
 What is not known of the program that launches them is a third, independent part (server/operators/programs.py).
 
-intervals.toml holds `shared` and how it was measured, and by how much a serving engine's steps are less sure. The interval of a ratio of two steps that one calibration answers
-is that of server/step/ratio.py; of two that have no measurement in common, `independent`.
+intervals.toml holds `shared` and how it was measured, and by how much a serving engine's steps are less sure. The interval of a ratio
+of two steps that one calibration answers is that of server/step/ratio.py; of two that have no measurement in common, `independent`.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ def independent(base: Bounds, head: Bounds) -> Bounds:
 def served(time_s: Floats, low_s: Floats, high_s: Floats) -> tuple[Floats, Floats]:
     """(low, high) of an engine's steps, whose kernels alone make the interval given: wider by what serving differs by from them."""
     terms = _facts()["engine"]
-    return _apart(time_s, low_s, high_s, terms["below"], terms["above"])
+    return apart(time_s, low_s, high_s, terms["below"], terms["above"])
 
 
 def wider(time_s: Floats, low_s: Floats, high_s: Floats, program: Stack) -> tuple[Floats, Floats]:
     """(low, high) of steps whose program may itself lie off, independent of what its kernels err by (server/stacks.toml)."""
     term = math.log(program.factor)
-    return _apart(time_s, low_s, high_s, term, term) if term else (low_s, high_s)
+    return apart(time_s, low_s, high_s, term, term) if term else (low_s, high_s)
 
 
-def _apart(time_s: Floats, low_s: Floats, high_s: Floats, below: float, above: float) -> tuple[Floats, Floats]:
+def apart(time_s: Floats, low_s: Floats, high_s: Floats, below: float, above: float) -> tuple[Floats, Floats]:
     """(low, high) with further log half-widths, which add to those given as independent errors do."""
     low, high = np.hypot(np.log(time_s / low_s), below), np.hypot(np.log(high_s / time_s), above)
     return time_s * np.exp(-low), time_s * np.exp(high)

@@ -7,6 +7,7 @@ its cache at each step, and cuDNN plans attention anew for each length: that hol
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,8 @@ from tilewise.server.workload import Workload
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
 TWO_WAVES = 2
 LOW, VALUE, HIGH = range(3)
-# Of the calibrations' products 36 % are split up to 64 rows, 13 % up to 1,024, 1 % beyond, and 1 % of weight gradients: of those two a choice is mostly wrong
+# Of the calibrations' products 36 % are split up to 64 rows, 13 % up to 1,024, 1 % beyond, and 1 % of weight gradients: of those two
+# a choice is mostly wrong
 SPLIT_ROWS = 1024
 SPLIT = "split-K"  # as hwdb/kernels/gemm/choice.py ends its names
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
@@ -55,32 +57,34 @@ def step_sums(
     gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, program: Program = AGREES
 ) -> Sums:
     """Times of the steps of a table; `launched`: kernels of one execution of each row, as `launches` has them."""
-    busy = by_shape(table, times.time_s)
+    busy, number = by_shape(table, times.time_s), by_shape(table, launched)
     below, above = programmed(busy, bounds(table.shape, table.shapes, table.count, times), program.time)
-    usual, least, most = (_launching(gpu, workload, table, times, launched, end) for end in (VALUE, LOW, HIGH))
+    usual, least, most = _launching(gpu, workload, table, times, launched, number)
     fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
     time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
     busy_low, busy_high = wider(busy, busy - below, busy + above, workload.program)
     low, high = served(time, low, high) if workload.program.engine else wider(time, low, high, workload.program)
     return Sums(
-        busy_s=busy, busy_low_s=busy_low, busy_high_s=busy_high, launches=by_shape(table, launched), gap_s=usual[0],
+        busy_s=busy, busy_low_s=busy_low, busy_high_s=busy_high, launches=number, gap_s=usual[0],
         issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
 
 
 def _launching(
-    gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, end: int
-) -> tuple[Floats, Floats]:
-    """Seconds of gaps, and of the CPU, at one end of the launch cost."""
+    gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, number: Floats
+) -> list[tuple[Floats, Floats]]:
+    """(seconds of gaps, of the CPU) as usual, at least and at most; number: kernels of each step."""
     cost = gpu.launch(workload.mode, training=workload.phase == "train", issue_s=1e-6 * workload.issue_us)
     torch = not workload.program.engine  # an engine's scheduler is no part of its step
-    number, drained = by_shape(table, launched), by_shape(table, np.where(before_sync(table), launched, 0.0))
-    gaps = number * cost.gap_s[end] + drained * cost.issue_s[end] + torch * cost.pause_s[end]
-    issue = number * cost.issue_s[end] + torch * cost.call_s[end]
-    if workload.mode == "eager":
-        issue = issue + plans(table, times) * cost.plan_s[end]
-    return gaps, issue
+    drained = by_shape(table, np.where(before_sync(table), launched, 0.0))
+    planning = plans(table, times) if workload.mode == "eager" else np.zeros(table.shapes)
+
+    def at(end: int) -> tuple[Floats, Floats]:
+        gaps = number * cost.gap_s[end] + drained * cost.issue_s[end] + torch * cost.pause_s[end]
+        return gaps, number * cost.issue_s[end] + torch * cost.call_s[end] + planning * cost.plan_s[end]
+
+    return [at(end) for end in (VALUE, LOW, HIGH)]
 
 
 def _scaled(launch: tuple[Floats, Floats], factor: float) -> tuple[Floats, Floats]:
@@ -112,9 +116,8 @@ def launches(table: OperatorTable, gpu: Gpu, times: Times) -> Floats:
 
 def split(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows whose product is split along k, so that a second kernel adds its parts."""
-    codes = [code for code, name in enumerate(times.kernel_names) if name.endswith(SPLIT)]
     rows: NDArray[np.bool_] = (table.m <= SPLIT_ROWS) & (table.layout != Layout.WEIGHT_GRADIENT)
-    return rows & np.isin(times.kernel, codes)
+    return rows & _by_kernel(times, lambda name: name.endswith(SPLIT))
 
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
@@ -126,10 +129,14 @@ def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
 
 def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
-    cudnn = [code for code, name in enumerate(times.kernel_names) if name.startswith("cudnn")]
     grows = (table.window == 0) | (table.window > table.seq_kv)
     found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
-    return found & np.isin(times.kernel, cudnn)
+    return found & _by_kernel(times, lambda name: name.startswith("cudnn"))
+
+
+def _by_kernel(times: Times, meant: Callable[[str], bool]) -> NDArray[np.bool_]:
+    """Rows whose kernel has a name that is meant."""
+    return np.isin(times.kernel, [code for code, name in enumerate(times.kernel_names) if meant(name)])
 
 
 def plans(table: OperatorTable, times: Times) -> Floats:

@@ -134,6 +134,12 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
     if fused in ("slice", "chunk") and some(att.rope_dim):
         e.save(heads.tokens * (q + kv) * plan.width)  # v is a view of the whole product
     if plan.fused:
+        if (
+            fused == "index"
+        ):  # inductor writes zeros for the gathered keys and values, and adds both to the queries' part
+            whole = heads.tokens * (q + 2 * kv) * plan.width
+            e.memory("qkv_grad", "fill", heads.tokens, q + 2 * kv, 0, whole, direction="backward", repeat=2)
+            e.memory("qkv_grad", "add", heads.tokens, q + 2 * kv, 3 * whole, whole, direction="backward")
         return
     if fused in ("", "slice") and some(att.rope_dim):
         for name, count in (("q_grad", heads.q), ("k_grad", heads.kv)):

@@ -144,7 +144,7 @@ def steps_of(
     palm: Floats | None,
     program: Program = AGREES,
 ) -> Steps:
-    launched = launches(table, gpu, times)
+    launched = launches(table, gpu, times, workload.mode == "eager")
     sums = step_sums(gpu, workload, table, times, launched, program)
     steps = Steps(
         gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm,

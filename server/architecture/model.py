@@ -13,6 +13,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
+
 Size = int | NDArray[np.int64]
 
 
@@ -257,6 +259,7 @@ class Architecture:
     stacks:  towers in the order they run; a decoder-only model has one, named "decoder"
     head:    the matrix onto the vocabulary (or the task head), None where the model has none
     tied:    the head shares the token embedding's parameters
+    dropout: what is dropped at random in training
     notes:   what a reader of the report should know (stand-in class, MTP modules left out, quantised checkpoint ...)
     """
 
@@ -272,4 +275,5 @@ class Architecture:
     extra_parameters: Size = 0
     dtype: str = "bfloat16"
     name: str = ""
+    dropout: Dropout = NO_DROPOUT
     notes: tuple[str, ...] = field(default=())

@@ -13,6 +13,7 @@ import numpy as np
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
+from tilewise.server.operators.dropout import drop_weights
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
@@ -79,8 +80,7 @@ def kernel(
     dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
-        if not (plan.decode and plan.fused):
-            _mask(e, plan, heads)
+        _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
         if not same(heads.q, heads.kv):  # in decode keys and values of the whole cache
@@ -129,6 +129,8 @@ def _rows(
         e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
         kernels=forward_kernels(plan.decode, flash), statistics=plan.train,
     )  # fmt: skip
+    if plan.train and plan.dropout.attention:
+        drop_weights(e, plan, plan.batch * heads.q * computed)
     if plan.train and e.keep:
         statistics = 0 if plan.core_twice else moved.statistics
         e.save(moved.q + moved.kv + moved.out + statistics)  # out: the projection's input
@@ -224,9 +226,10 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    if plan.fused:
-        area = heads.seq_q * heads.seq_kv
-        e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward)
+    if plan.fused:  # one for every layer of a kind; in decode, where it costs nothing, each has its own
+        rows, once = plan.batch * heads.seq_q, 1 if plan.decode else 1 / larger(e.count, 1)
+        area = rows * heads.seq_kv
+        e.memory("mask", "pointwise", rows, heads.seq_kv, area, plan.width * area, direction=e.forward, repeat=once)
     else:
         make_additive(e, plan, heads.seq_q, heads.seq_kv)
 

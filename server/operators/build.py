@@ -10,6 +10,7 @@ from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Block, Experts, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
+from tilewise.server.operators.dropout import drop
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
@@ -50,7 +51,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
     workload.program.check_family(arch.model_type)
-    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch)
+    plan, style = Plan.of(workload, kernels, arch), variant(arch)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
@@ -76,6 +77,9 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
 
 def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
     embed(e, plan, stack.embeddings, style, tokens)
+    if plan.dropout.embedding:
+        with e.scope(layer="embedding", part="embedding", count=1):
+            drop(e, plan, tokens, stack.hidden)
     positions(e, plan, stack, style)
     for linear in stack.linears:
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
@@ -146,4 +150,6 @@ def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Num
             operation(e, plan, "residual_scale", SCALE, tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
+        if plan.dropout.hidden:
+            drop(e, plan, tokens, hidden, branches)
         accumulate(e, plan, tokens, hidden, branches)

@@ -45,9 +45,11 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
     for every kind of mask. An encoder does neither.
     """
-    if plan.fused:
-        return
     spans, rope_dim = [] if _sees_all(stack) else _spans(stack), _rope_dim(stack)
+    if plan.fused:
+        if plan.whole:
+            _compiled_positions(e, plan, bool(spans), rope_dim)
+        return
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         if spans:
@@ -64,6 +66,16 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
             e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
+
+
+def _compiled_positions(e: Emitter, plan: Plan, masks: bool, rope_dim: Number) -> None:
+    """Inductor leaves the angles' outer product to a library (in decode after a copy), and counts packed sequences once."""
+    with e.scope(layer="positions", part="embedding"):
+        if some(rope_dim):
+            table = 4 * plan.sequence * rope_dim
+            e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, 0, table / 2, repeat=2 + plan.decode)
+        if masks and plan.workload.cache == "none":
+            e.memory("packed_check", "reduce", plan.batch, plan.sequence, 8 * plan.tokens, 8 * plan.tokens)
 
 
 def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
@@ -83,12 +95,18 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
-    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism."""
+    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism.
+
+    A compiled model's first norm looks up what it reads: where a later one meets two streams, it meets the tables.
+    """
     with e.scope(layer="embedding", part="embedding", count=1):
         for index, table in enumerate(tables):
             size = tokens * table.width * plan.width
-            e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
-            if index:
+            if plan.whole:
+                e.memory(table.name, "embedding", tokens, 1, 8 * tokens, 0, kernels=0)
+            else:
+                e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
+            if index and not plan.whole:
                 operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
             if plan.train:
                 _embedding_backward(e, plan, table, tokens, size)

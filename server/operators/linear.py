@@ -10,7 +10,7 @@ from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.norm_sequences import NORMS
+from tilewise.server.operators.norm_sequences import NORMS, compiled
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ACCUMULATE, Sequence
@@ -49,13 +49,17 @@ def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Numbe
 
 def norm(
     e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, heads: Number | None = None,
-    repeat: int = 1, saves: int = 1,
+    repeat: int = 1, saves: int = 1, joined: bool = False,
 ) -> None:  # fmt: skip
-    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input)."""
-    kind = style.norm_of(norm.kind, norm.weight)
+    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input).
+
+    joined: inductor makes it part of the kernel that rotates
+    """
+    rows = tokens * (norm.heads if heads is None else heads)
+    eager, fused = NORMS[style.norm_of(norm.kind, norm.weight)]
+    sequence = compiled(fused, rows, norm.width, joined) if plan.fused else eager
     with e.scope(part="norm"):
-        rows = tokens * (norm.heads if heads is None else heads)
-        operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
+        operation(e, plan, norm.name, sequence, rows, norm.width, repeat=repeat, saves=saves)
 
 
 def shard(linear: Linear, tp: int) -> tuple[Number, Number]:

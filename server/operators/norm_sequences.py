@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.sequences import FROM_FP32, TO_FP32, Operands, Sequence, launch
 
 _VARIANCE = (
@@ -126,7 +129,7 @@ _LAYERNORM = Sequence(
     Operands.of("arr"),
 )
 # Inductor makes one kernel of a norm and of the residual addition before it, and recomputes x_hat in the backward;
-# the weight's gradient takes two kernels more, counted with it.
+# the weight's gradient takes kernels more, counted with it (`compiled`).
 _RMS_FUSED = Sequence(
     (launch("rmsnorm.compiled", "aaw", "aar", special=1, special_per="row"),),
     (launch("rmsnorm_backward.compiled", "aaarw", "aw", kernels=3),),
@@ -137,6 +140,22 @@ _LAYERNORM_FUSED = Sequence(
     (launch("layernorm_backward.compiled", "aaarrw", "aww", kernels=3),),
     Operands.of("arr"),
 )
+
+
+def compiled(fused: Sequence, rows: Number, cols: Number, joined: bool = False) -> Sequence:
+    """One of inductor's norms with the kernels that it takes over rows x cols; joined: a kernel that follows rotates as well.
+
+    A gradient along the rows and those of the parameters over the columns share one kernel where MixOrderReduction.can_fuse says so
+    (torch/_inductor/scheduler.py); torch then sums each parameter's parts and casts the sum. Else a second kernel makes parts of all of them, and
+    another for each parameter adds those up.
+    """
+    (forward,), (back,) = fused.forward, fused.backward
+    parameters = back.written.column_a
+    mixed = (rows * cols >= 5 * 2**20) & (rows >= 2 * cols) & (rows >= 4096) & (cols <= 16384)
+    kernels = choose(mixed, 1 + 2 * parameters, 2 + parameters)
+    first = replace(forward, kernels=0) if joined else forward
+    return replace(fused, forward=(first,), backward=(replace(back, kernels=kernels),))
+
 
 NORMS = {
     "rms": (_RMS_WEIGHTED, _RMS_FUSED),

@@ -70,7 +70,7 @@ class Launches:
     share: float = 1
     special: float = 0
     special_per: str = "element"
-    kernels: float = 1
+    kernels: Any = 1
     only_narrow: bool = False
 
 

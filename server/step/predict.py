@@ -74,7 +74,10 @@ class Shapes:
             host_notes(self.steps, count), far * (count // len(far)),
         )  # fmt: skip
         why = (self.steps.program.why,) if self.steps.program.why else ()
-        said = (*arch.notes, *stacks.note(work.program), *why)
+        dropped = (
+            (arch.dropout.note,) if arch.dropout.note and work.phase == "train" and work.stack == "transformers" else ()
+        )
+        said = (*arch.notes, *dropped, *stacks.note(work.program), *why)
         return ((*said, *chain(*each)) for each in zip(*found, strict=True))
 
 

@@ -44,8 +44,8 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
     known = (note for key, note in key_rules().notes.items() if raw.get(key))
     notes = dict.fromkeys(filter(None, (raw.get(NOTE), *result.notes, *known, defaults_note(text, overrides))))
     table = table_of(raw)
-    own, text = text_part(raw, table) if table.parts else (raw, table)
-    return replace(result, notes=tuple(notes), dropout=dropout_of(own, text.name))
+    own, family = text_part(raw, table) if table.parts else (raw, table)
+    return replace(result, notes=tuple(notes), dropout=dropout_of(own, family.name))
 
 
 def sizes(text: str, overrides: Mapping[str, int]) -> dict[str, int]:

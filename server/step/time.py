@@ -19,7 +19,7 @@ from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, P
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
 from tilewise.server.operators.programs import AGREES, Program
-from tilewise.server.step.intervals import bounds, programmed, served, wider
+from tilewise.server.step.intervals import bounds, programmed, served
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
@@ -67,10 +67,9 @@ def step_sums(
     usual, least, most = _launching(gpu, workload, table, times, launched, number)
     fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
     time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
-    busy_low, busy_high = wider(busy, busy - below, busy + above, workload.program)
-    low, high = served(time, low, high) if workload.program.engine else wider(time, low, high, workload.program)
+    low, high = served(time, low, high) if workload.program.engine else (low, high)
     return Sums(
-        busy_s=busy, busy_low_s=busy_low, busy_high_s=busy_high, launches=number, gap_s=usual[0],
+        busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=number, gap_s=usual[0],
         issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip

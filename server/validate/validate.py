@@ -64,6 +64,7 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
         outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), heavy_s)
     else:
         outcome = _skipped(found)
+    outcome = software.widened(outcome, software.other_release(sheet, gpu), sheet.format)
     if sheet.has("spread"):
         outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
     calibration = "" if gpu.calibration is None else gpu.calibration.id

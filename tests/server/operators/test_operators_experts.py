@@ -50,3 +50,10 @@ def test_every_expert_has_a_gradient_whether_hit_or_not(config: Config) -> None:
     table = build(config("mixtral/Mixtral-8x7B-v0.1"), Workload(phase="train", batch=1, sequence=2))
     gradients = (table.kind == Kind.GROUPED_GEMM) & (table.layout == 2)
     assert set(table.groups[gradients]) == {8.0}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_an_expert_without_a_token_is_not_read(config: Config, mode: str) -> None:
+    work = Workload(phase="decode", batch=16, context=1024, mode=mode)
+    table = build(config("qwen3-moe/Qwen3-30B-A3B"), work)
+    assert set(table.groups[table.kind == Kind.GROUPED_GEMM]) == {distinct_experts(128, 8, 16)}

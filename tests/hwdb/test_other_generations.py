@@ -34,7 +34,7 @@ def test_no_kernel_of_another_generation_is_named(sku: str) -> None:
 
 @pytest.mark.parametrize("sku", ["b200-sxm-180gb", "gb200-186gb"])
 def test_an_attention_that_is_carried_over_has_no_waves_over_another_gpus_sms(sku: str) -> None:
-    """Its backward was published for no Blackwell: the H100's 132 SMs made its waves."""
+    """The H100's 132 SMs made its waves."""
     gpu = DATABASE.gpu(sku)
     table = asked(gpu.sku, 0)
     rows = table.select((table.kind == Kind.ATTENTION) & (table.phase == Phase.BACKWARD))

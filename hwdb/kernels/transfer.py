@@ -58,22 +58,6 @@ def _surer(one: Times, other: Times) -> NDArray[np.bool_]:
     return found
 
 
-def no_slower(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
-    """`times` of a GPU that has a slower sibling of the same dies, held to that one's.
-
-    Tables that name the die alone stand behind both, and two fits to them differ by chance. Rows that name software keep their
-    own: codes differ by model.
-    """
-    rows = np.flatnonzero(table.library == 0) if "slower_sibling" in sku.figures else np.zeros(0, np.int64)
-    if not len(rows):
-        return times
-    there = _there(str(sku.figures["slower_sibling"].value)).predict(table.select(rows), state)
-    bounds = {name: getattr(times, name).copy() for name in ("time_s", "low_s", "high_s")}
-    for name in ("time_s", "low_s"):
-        bounds[name][rows] = np.fmin(bounds[name][rows], getattr(there, name))
-    return replace(times, **bounds)
-
-
 def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], sku: Sku, state: State) -> Times:
     """Times of products in a format that was not measured here, from `measured` ones in 16 bit by the ratio of both rooflines."""
     narrow = ELEMENT_BYTES[table.precision]

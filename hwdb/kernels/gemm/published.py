@@ -101,8 +101,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
         kin = str(model.get("kin", ""))
         parts.append((other, transfer.predict(table.select(other), kin, sku, state, Trust.PUBLISHED)))
     found = merge(len(table), parts)
-    answered = answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
-    return transfer.no_slower(table, answered, sku, state)
+    return answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:

@@ -9,7 +9,7 @@ import pytest
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import Kind, Phase
+from tilewise.hwdb.table import Kind, Label, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import Trust
 from tilewise.server.architecture import read
 from tilewise.server.operators import build
@@ -91,3 +91,25 @@ def test_a_gpu_of_a_measured_ones_dies_is_answered_by_its_kernels_but_not_by_its
 def test_blackwells_tiles_are_not_hoppers() -> None:
     tiles = assumptions()["tile"]
     assert [256, 256, 1.0] in tiles["blackwell"] and tiles["hopper"] != tiles["blackwell"]
+
+
+@pytest.mark.parametrize("columns", [2, 8, 12, 24, 40, 56])
+def test_products_narrower_than_amds_tables_say_how_far_they_lie_from_them(columns: int) -> None:
+    """n of 12 and 24 claimed to be near, three times too slow by a penalty of another vendor's kernels."""
+    gpu = DATABASE.gpu("mi355x")
+    tokens = np.array([1, 64, 1024, 8192])
+    narrow, wide = (gpu.predict(products(tokens, np.full(4, n), np.full(4, 4096))) for n in (columns, 64))
+    assert (narrow.distance >= np.log2(64 / columns) - 1e-9).all() and (narrow.trust == Trust.DATASHEET).all()
+    assert (narrow.low_s <= wide.time_s).all() and (narrow.high_s >= wide.time_s).all()
+    assert (narrow.high_s / narrow.low_s > wide.high_s / wide.low_s).all()
+
+
+def products(m: np.ndarray, n: np.ndarray, k: np.ndarray) -> OperatorTable:
+    """Forward products in bf16."""
+    flops = 2.0 * m * n * k
+    columns = {
+        "kind": np.full(len(m), int(Kind.GEMM)), "m": m.astype(float), "n": n, "k": k, "flops": flops, "executed_flops": flops,
+        "precision": np.full(len(m), int(Precision.BF16)), "output_bytes": np.full(len(m), 2.0), "groups": np.ones(len(m)),
+        "bytes_read": 2.0 * (m * k + n * k), "bytes_written": 2.0 * m * n, "kernels": np.ones(len(m)),
+    }  # fmt: skip
+    return table_from_columns([Label(name="x", layer="", part="")], 1, len(m), columns)

@@ -52,6 +52,14 @@ class Launch:
             source="as asked",
         )
 
+    def elsewhere(self, factor: float) -> Launch:
+        """The same of another host, which may be quicker or slower by `factor`."""
+        names = ("issue_s", "gap_s", "call_s", "pause_s", "plan_s")
+        wider = {
+            name: (low / factor, value, high * factor) for name in names for low, value, high in [getattr(self, name)]
+        }
+        return replace(self, **wider, trust=Trust.DATASHEET, source=f"another host's: {self.source}")
+
 
 def launch(
     mode: str, model: Mapping[str, Any] | None = None, *, training: bool = False, issue_s: float = 0.0

@@ -95,6 +95,9 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
+# A memory-bound row's `library` where the kernel is a serving engine's: which one's, no table of theirs tells apart.
+ENGINES_OWN = 1
+
 # Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
 # Append only.
 VARIANTS: tuple[str, ...] = (

@@ -2,9 +2,10 @@
 
     python scripts/research/measure_transfer.py FOLDER [--write]
 
-FOLDER holds gemm.csv, attention.csv, moe.csv, memory_bound_ops.csv and collective.csv. Both sides are others' times of one
-shape by one engine (kernels differ between generations: that is part of the error). --write puts the errors where the
-kernel models read them (hwdb/kernels/transfer.toml); `python scripts/docs measure_transfer.table` writes the page.
+FOLDER holds gemm.csv, attention.csv, moe.csv, memory_bound_ops.csv and collective.csv, and a folder cudnn-frontend. Both sides are
+others' times of one shape by one engine (kernels differ between generations: that is part of the error), or our model of
+torch's kernels here and their published times there (torch_kernels.py). --write puts what is missed where the kernel models
+read it (hwdb/kernels/transfer.toml); `python scripts/docs measure_transfer.table` writes the page.
 """
 
 import sys
@@ -13,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch_kernels
 
 from tilewise.calibration.published import points, rows
 from tilewise.hwdb.database import Database
@@ -21,7 +23,7 @@ from tilewise.hwdb.kernels.collective.fitted import OPERATIONS
 from tilewise.hwdb.kernels.gemm import fitted as gemm
 from tilewise.hwdb.kernels.software import Origin, Software
 from tilewise.hwdb.precision import FORMATS, Precision
-from tilewise.hwdb.table import OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,9 +34,25 @@ LEARNED = ("gemm", "attention", "moe")
 LABEL = [Label(name="point", layer="", part="")]
 COLLECTIVE = [OP_CODES[name] for name in OPERATIONS]
 ELEMENT = np.array([FORMATS[precision].bytes for precision in Precision])
+OWN = {
+    f"{kernel}{back}"
+    for kernel in ("cudnn_forward", "cudnn_backward", "norm", "norm_backward")
+    for back in ("", "_compiled")
+}
 COVERAGE = 0.9
-HEAD = """# How far an operator lies off that is carried over from a sibling by the ratio of both rooflines: half-widths of log(time)
-# that hold 90 % of what was measured on both sides. Written by scripts/research/measure_transfer.py; see docs/published.md.
+EDGES_S = (
+    3e-5,
+    3e-4,
+)  # between short, middling and long kernels: the launch is much of the short, and no roofline shortens it
+KNOTS_S = 1.5e-5, 1e-4, 1e-3  # what stands for each
+FEW = 30  # pairs below which all are one
+HEAD = f"""# How far an operator lies off that is carried over from a sibling by the ratio of both rooflines: medians of log(carried over /
+# measured), and half-widths of log(time) around them that hold 90 % of what was measured on both sides; where there are three,
+# of kernels that take as long as `knots_s`, with lines between. Written by scripts/research/measure_transfer.py; see
+# docs/published.md.
+knots_s = {list(KNOTS_S)}
+
+# the shortest of torch's very kernels that others timed on a generation
 """
 
 
@@ -104,13 +122,14 @@ def _work(table: OperatorTable, both: points.Points) -> OperatorTable:
 
 
 def _matched(keys: np.ndarray, gpu: np.ndarray, seconds: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """log(carried over / published) of the keys that both have."""
+    """log(carried over / published) of the keys that both have, and the published seconds, shape (2, keys)."""
     sides = [
         {key: s for key, s in zip(keys[rows].tolist(), seconds[rows].tolist(), strict=True)}
         for rows in (mine & (gpu == 0), mine & (gpu == 1))
     ]
     common = sorted(sides[0].keys() & sides[1].keys())
-    return np.log([sides[0][key] / sides[1][key] for key in common]) if common else np.zeros(0)
+    here, there = (np.array([side[key] for key in common]) for side in sides)
+    return np.stack([np.log(here / there), there]) if common else np.zeros((2, 0))
 
 
 def _plain(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -158,8 +177,14 @@ def layouts() -> np.ndarray:
     table = gemm.table({"gemm": some})
     forward = replace(table, layout=np.full(len(table), int(Layout.FORWARD)))
     predicted = gpu.predict(forward, State.BURST).time_s
-    off = np.log(predicted / gemm.measured_s({"gemm": some}))
-    return off[np.isfinite(off)]
+    measured_s = gemm.measured_s({"gemm": some})
+    return _finite(predicted, measured_s)
+
+
+def _finite(predicted_s: np.ndarray, measured_s: np.ndarray) -> np.ndarray:
+    """log(predicted / measured) of what is answered, and the measured seconds, shape (2, points)."""
+    off = np.log(predicted_s / measured_s)
+    return np.stack([off, measured_s])[:, np.isfinite(off)]
 
 
 def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -170,10 +195,27 @@ def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
         use = np.array([mark in one.kernel and set(one.formats) == {"bf16"} for one in both.origins])[both.software]
         some = both[use]
         table = replace(some.table, precision=np.full(len(some.measured_s), int(Precision.BF16)))
-        off = np.log(gpu.predict(_work(table, some), State.BURST).time_s / some.measured_s)
+        predicted_s = gpu.predict(_work(table, some), State.BURST).time_s
         for word in sorted(set(_words(family, some.table))):
-            mine = (np.array(_words(family, some.table)) == word) & np.isfinite(off)
-            yield f"engine_{word}", off[mine]
+            mine = np.array(_words(family, some.table)) == word
+            yield f"engine_{word}", _finite(predicted_s[mine], some.measured_s[mine])
+
+
+def flash(folder: Path, target: str = "a100-sxm-80gb") -> Iterator[tuple[str, np.ndarray]]:
+    """Flash-attention 2's forward, which torch runs on Ampere: our model of the H100's carried over; one engine's by another's."""
+    both = points.points("attention", {target: loaded(folder, "attention", target)})
+    engines = ("flash_attention", "vllm_flash_attn")
+    plain = [set(one.formats) == {"bf16"} and one.phase == "forward" and not one.latent for one in both.origins]
+    kernel = np.array([one.kernel if use else "" for one, use in zip(both.origins, plain, strict=True)])[both.software]
+    some = both[kernel == engines[0]]
+    asked = replace(some.table, variant=np.full(len(some.measured_s), VARIANT_CODES["flash"]),
+                    precision=np.full(len(some.measured_s), int(Precision.BF16)))  # fmt: skip
+    yield (
+        "flash_forward",
+        _finite(torch_kernels.carried(_work(asked, some), Database.packaged().sku(target)), some.measured_s),
+    )
+    which = np.where(kernel == engines[0], 0, 1)
+    yield "engine_attention_forward", _matched(both.shapes, which, both.measured_s, kernel != "")
 
 
 def table(shared: Path) -> str:
@@ -183,11 +225,13 @@ def table(shared: Path) -> str:
 
 def carried(folder: Path) -> list[tuple[str, str, np.ndarray]]:
     """(operator, GPU, logs of carried over / published) of everything that both sides are known of."""
-    found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if len(off)]
+    found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if off.size]
     found += [("gemm", target, kin(folder, target, source)) for target, source in KIN.items()]
     found.append(("layout", SOURCE, layouts()))
     found += [(word, SOURCE, off) for word, off in engines(folder)]
-    return found
+    found += [(word, TARGETS[0], off) for word, off in flash(folder)]
+    theirs = torch_kernels.missed(folder / "cudnn-frontend")
+    return found + [(word, torch_kernels.SKUS["gb200"], off) for word, off in theirs]
 
 
 def page(found: list[tuple[str, str, np.ndarray]]) -> str:
@@ -202,28 +246,89 @@ def main(folder: Path, write: bool) -> None:
     found = carried(folder)
     print(page(found))
     if write:
-        place = ROOT / "hwdb" / "kernels" / "published" / "transfer.toml"
-        place.write_text(HEAD + "\n".join(errors(found)) + "\n", encoding="utf-8")
+        place = ROOT / "hwdb" / "kernels" / "transfer.toml"
+        place.write_text(HEAD + "\n".join(lines(found)) + "\n", encoding="utf-8")
 
 
-def errors(found: list[tuple[str, str, np.ndarray]]) -> Iterator[str]:
+Entries = dict[str, dict[str, list[float]]]  # word -> generation -> at each of KNOTS_S
+
+
+def lines(found: list[tuple[str, str, np.ndarray]]) -> Iterator[str]:
     """Lines of transfer.toml: by operator, then by generation of the GPU that a time is carried to."""
     pooled: dict[str, dict[str, list[np.ndarray]]] = {}
     for word, target, off in found:
         pooled.setdefault(word, {}).setdefault(Database.packaged().sku(target).generation, []).append(off)
-    known = {
-        word: {name: float(np.quantile(np.abs(np.concatenate(some)), COVERAGE)) for name, some in by.items()}
-        for word, by in pooled.items()
-    }
-    # no pair has both sides of a backward: the forward's error, and half as much again
-    known["attention_backward"] = {name: 1.5 * value for name, value in known["attention_forward"].items()}
-    known["cast"] = {name: value / 2 for name, value in known["memory"].items()}  # of what is left without its cast
-    for word in sorted(known):
-        yield f"[error.{word}]"
-        yield from (f"{name} = {value:.3f}" for name, value in sorted(known[word].items()))
+    together = {word: {name: np.concatenate(some, axis=1) for name, some in by.items()} for word, by in pooled.items()}
+    bias, error = entries(together)
+    assumed(bias, error)
+    for word in sorted(set(together) & OWN):
+        yield f"[timed.{word}]\nblackwell = {together[word]['blackwell'][1].min():.2g}"
+    for section, known in (("error", error), ("bias", bias)):
+        for word in sorted(known):
+            rows = [f"{name} = {said(some)}" for name, some in sorted(known[word].items()) if any(some)]
+            yield from [f"[{section}.{word}]", *rows] if rows else []
+
+
+def entries(together: dict[str, dict[str, np.ndarray]]) -> tuple[Entries, Entries]:
+    """Medians of each band, and what holds 90 % around them."""
+    bias: Entries = {}
+    error: Entries = {}
+    for word, by in together.items():
+        for name, (off, seconds) in by.items():
+            other = (
+                word.startswith(("engine_", "layout")) or name == "cdna3"
+            )  # another kernel, direction or format: all is error
+            middles = [0.0 if other else float(np.median(one)) for one in bands(off, seconds)]
+            bias.setdefault(word, {})[name] = middles
+            error.setdefault(word, {})[name] = [
+                spread(one - m) for one, m in zip(bands(off, seconds), middles, strict=True)
+            ]
+    for compiled in ("", "_compiled"):  # few points each: their errors are one
+        words = [f"norm{compiled}", f"norm_backward{compiled}"]
+        rest = np.concatenate([together[word]["blackwell"][0] - bias[word]["blackwell"][-1] for word in words])
+        error |= {word: {"blackwell": [spread(rest)] * len(KNOTS_S)} for word in words}
+    return bias, error
+
+
+def bands(off: np.ndarray, seconds: np.ndarray) -> list[np.ndarray]:
+    """The errors of short kernels, of middling and of long ones; of all where one of these has few."""
+    band = np.searchsorted(EDGES_S, seconds)
+    found = [off[band == one] for one in range(len(KNOTS_S))]
+    return [one if len(one) >= FEW else off for one in found]
+
+
+def spread(off: np.ndarray) -> float:
+    """Conformal: holds 90 % of the next ones."""
+    rank = int(np.ceil((len(off) + 1) * COVERAGE))
+    return float(np.sort(np.abs(off))[min(rank, len(off)) - 1])
+
+
+def assumed(bias: Entries, error: Entries) -> None:
+    """What follows for kernels of which no pair has both sides."""
+    for known, more in ((bias, 1.0), (error, 1.5)):  # a backward: the forward's, and half as much again
+        for backward, forward in (("attention_backward", "attention_forward"), ("flash_backward", "flash_forward")):
+            known[backward] = {name: [more * one for one in some] for name, some in known[forward].items()}
+    error["cast"] = {
+        name: [max(some) / 2] * len(some) for name, some in error["memory"].items()
+    }  # of what is left without it
+    for word in sorted(OWN & set(error)):
+        like = "memory" if word.startswith("norm") else f"attention_{word.rpartition('_')[2]}"
+        if word.startswith("cudnn"):  # none of the timed ones is short: engines' were missed by so much
+            error[word]["blackwell"][0] = float(np.hypot(error[like]["blackwell"][0], bias[like]["blackwell"][0]))
+        # engines' kernels are carried over to the younger generation better or worse by so much
+        step = np.subtract(bias[like]["blackwell-ultra"], bias[like]["blackwell"])
+        step = step / 2 if word == "cudnn_backward" else step  # of five products two have exponentials
+        bias[word]["blackwell-ultra"] = np.add(bias[word]["blackwell"], step).tolist()
+        error[word]["blackwell-ultra"] = np.hypot(error[word]["blackwell"], step).tolist()
+
+
+def said(some: list[float]) -> str:
+    words = [f"{one:.3f}" for one in some]
+    return words[0] if len(set(words)) == 1 else f"[{', '.join(words)}]"
 
 
 def line(word: str, target: str, off: np.ndarray) -> str:
+    off, _ = off
     p90 = float(np.exp(np.quantile(np.abs(off), COVERAGE)))
     return f"| {word} | {target} | {len(off)} | {100 * (np.exp(np.median(off)) - 1):+.0f} | {100 * np.median(np.abs(np.exp(off) - 1)):.0f} | {p90:.2f} |"
 

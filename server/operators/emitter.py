@@ -145,15 +145,17 @@ class Emitter:
         special: Number = 0,
         flops: Number = 0,
         wide: bool = False,
+        library: int = 0,
     ) -> None:
         """One memory-bound kernel ("op" or "op.variant") over rows x cols, `read` and `written` bytes in all.
 
-        wide: its first input is fp32 whatever the activations are
+        wide: its first input is fp32 whatever the activations are; library: hwdb.table.ENGINES_OWN for an engine's kernel
         """
         code, variant = codes(kernel)
         self.add(
             name, direction, _MEMORY, repeat, op=code, variant=variant, rows=rows, cols=cols, bytes_read=read,
             bytes_written=written, precision=Precision.FP32 if wide else self.precision, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
+            library=library,
         )  # fmt: skip
 
     def launches(

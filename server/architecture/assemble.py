@@ -168,6 +168,8 @@ def stack(keys: Keys) -> Stack:
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,
+        class_tokens=keys["class_tokens"],
+        pooled=listed(keys, keys["pooled_linears"]),
         extra_parameters=product(keys, keys["stack_extra"]),
     )
 

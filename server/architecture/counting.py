@@ -85,7 +85,7 @@ def _add_stack(parts: dict[str, Size], stack: Stack, alone: bool) -> Size:
         idle = idle + _add_block(own, block)
     _add(own, "embedding", parameters(stack.embeddings))
     _add(own, "norm", parameters(stack.norms))
-    _add(own, "other", parameters(stack.linears) + parameters(stack.projector) + stack.extra_parameters)
+    _add(own, "other", parameters((*stack.linears, *stack.pooled, *stack.projector)) + stack.extra_parameters)
     if own is not parts:
         _add(parts, stack.role, sum(own.values(), start=0))
     return idle

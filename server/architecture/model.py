@@ -28,17 +28,21 @@ class Split(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linear:
-    """y = x W^T (+ b) with W of shape (outputs, inputs)."""
+    """y = x W^T (+ b) with W of shape (outputs, inputs).
+
+    weightless: work without parameters of its own: weights that are used again, or activations that mix each other
+    """
 
     name: str
     inputs: Size
     outputs: Size
     bias: bool = False
     split: Split = Split.NONE
+    weightless: bool = False
 
     @property
     def parameters(self) -> Size:
-        return self.inputs * self.outputs + (self.outputs if self.bias else 0)
+        return 0 if self.weightless else self.inputs * self.outputs + (self.outputs if self.bias else 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +225,8 @@ class Stack:
     role:   whether the stream's length is the workload's sequence ("text") or fixed by the input ("vision", "audio")
     tokens: fixed length of a non-text stream (patches of one image), 0 for text
     embeddings, linears, norms: before and after the blocks (patch embedding, final norm), over every token
+    class_tokens: those of `tokens` that no patch becomes
+    pooled: matrices after the blocks over one row a sequence (SigLIP's head)
     projector: the matrices that hand the stream to the decoder, over `projector_tokens` (fewer where patches merge)
     """
 
@@ -232,6 +238,8 @@ class Stack:
     embeddings: tuple[Embedding, ...] = ()
     linears: tuple[Linear, ...] = ()
     norms: tuple[Norm, ...] = ()
+    class_tokens: Size = 0
+    pooled: tuple[Linear, ...] = ()
     projector: tuple[Linear, ...] = ()
     projector_tokens: Size = 0
     extra_parameters: Size = 0

@@ -111,7 +111,8 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
 
 def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
     """Cache bytes of one token of one sequence on one rank, over all decoder layers, while every window has room."""
-    return plan.stored * sum(block.count * sum(_cached(att, plan)) for block, att in _attentions(arch))
+    grow = (pair for pair in _attentions(arch) if not _fixed(arch, pair[1]))
+    return plan.stored * sum(block.count * sum(_cached(att, plan)) for block, att in grow)
 
 
 def kv_bytes_per_later_token(arch: Architecture, plan: Plan) -> Number:
@@ -119,7 +120,7 @@ def kv_bytes_per_later_token(arch: Architecture, plan: Plan) -> Number:
     total: Number = 0
     for block, att in _attentions(arch):
         near, far = _cached(att, plan)
-        total = total + block.count * (choose(_span(att) > 0, 0, near) + far)
+        total = total + block.count * (0 if _fixed(arch, att) else choose(_span(att) > 0, 0, near) + far)
     return total * plan.stored
 
 
@@ -128,7 +129,8 @@ def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
     total: Number = 0
     for block, att in _attentions(arch):
         near, far = _cached(att, plan)
-        kept = choose(_span(att) > 0, smaller(_span(att), plan.context), plan.context)
+        length = _fixed(arch, att) or plan.context
+        kept = choose(_span(att) > 0, smaller(_span(att), length), length)
         total = total + block.count * (near * kept + _whole_keys(att, plan, far))
     return total * plan.batch * plan.stored
 
@@ -146,6 +148,12 @@ def _mixers(arch: Architecture) -> list[tuple[Block, Attention | Recurrent]]:
 
 def _attentions(arch: Architecture) -> list[tuple[Block, Attention]]:
     return [(block, mixer) for block, mixer in _mixers(arch) if isinstance(mixer, Attention)]
+
+
+def _fixed(arch: Architecture, att: Attention) -> Number:
+    """Tokens of the sound or image that the keys are of, whose number does not grow with the context; 0: it does."""
+    encoder = arch.stacks[-2] if att.cross else None
+    return 0 if encoder is None or encoder.role == "text" else encoder.tokens
 
 
 def _span(att: Attention) -> Number:

@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tilewise.calibration.protocol import (
 )
 from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -42,8 +43,7 @@ CHOICES, CHOICES_S = 500_000, 14.0  # shapes to ask the library's heuristic for,
 NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Record):
     """What the user asked for."""
 
     target: Target

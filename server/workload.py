@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 from tilewise.server import stacks
 from tilewise.server.stacks import Stack
@@ -32,8 +31,7 @@ ISSUE_MAX = 1000.0  # a millisecond a kernel: twenty times the slowest host seen
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Record, kw_only=True):
     """One step of training, one prefill or one decoded token.
 
     phase:      "train" (forward, backward, optimizer), "prefill" (forward, KV cache written), "decode" (one new token

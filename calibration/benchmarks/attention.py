@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_fla
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -66,8 +67,7 @@ FORWARD_RATE, BACKWARD_RATE = 4.5e14, 3.5e14  # FLOP/s, for estimates only
 LIMIT_S = {"forward": 5e-3, "backward": 8e-3, "decode": 1.5e-3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Record, kw_only=True):
     """The columns behind phase and backend, in their order."""
 
     batch: int

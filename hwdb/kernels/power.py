@@ -10,12 +10,13 @@ which needs fewer cycles when the memory system, whose clock stays, has more tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, OperatorTable
 from tilewise.hwdb.times import Times
@@ -29,8 +30,7 @@ SCALE_EXCESS = 1.3  # fp8 GEMMs were seen 1.4 times slower sustained than in bur
 EXPONENT = 2.4  # dynamic power ~ clock x voltage^2, and voltage falls with the clock over this range
 
 
-@dataclass(frozen=True, slots=True)
-class Power:
+class Power(Record):
     """Demand of each row in W at the boost clock, and the clock each row's mix settles at; arrays of shape (rows,)."""
 
     demand_w: Floats

@@ -14,6 +14,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, NotAvailable, NotFound
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.store import tables
 from tilewise.hwdb.store.engine import open_engine, reading, writing
 from tilewise.hwdb.store.shelf import Shelf
@@ -35,8 +36,7 @@ class Snapshot:
     active: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One line of the audit log. action: "upload", "publish", "rollback", "delete" or "expire"; at: seconds since 1970."""
 
     number: int

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.server.advise.cause import why
 from tilewise.server.advise.subject import Subject
@@ -23,8 +24,7 @@ SLOPE = 1.5  # times the step of the size itself: what time may do anyway when a
 MOST = 40  # cliffs that are told, the highest first; twice as many jumps are looked into
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cliff:
+class Cliff(Record, kw_only=True):
     """time_ratio: time for the same work at `bad` over that at `good`, its neighbour; cause, message: as of advice."""
 
     field: str

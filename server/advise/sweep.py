@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from itertools import product
 
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints
 from tilewise.server.advise.asked import CHUNK, Changes, each_possible
 from tilewise.server.advise.subject import Subject
@@ -22,16 +23,14 @@ from tilewise.server.workload import Workload
 OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Record):
     """A canonical size, or one of OF_WORKLOAD, and the values it takes."""
 
     field: str
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Record):
     """Points of one GPU and workload that were predicted together.
 
     at: their places in the grid; shapes: what was predicted of them, None where `error` says why there is none

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import (
     Architecture,
     Attention,
@@ -24,8 +24,7 @@ from tilewise.server.architecture.sizes import column
 _Counted = Linear | Norm | Embedding
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCount:
+class ParameterCount(Record):
     """total:  every parameter once (a tied table once)
     active: total less the routed experts a token does not visit; the input embedding is in it
     parts:  embedding, lm_head, attention, mlp, experts, shared_experts, router, norm, recurrent, vision, audio, other

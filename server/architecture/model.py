@@ -7,12 +7,12 @@ Architecture whose varied sizes are arrays. Nothing here branches on the value o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
 
 Size = int | NDArray[np.int64]
@@ -26,8 +26,7 @@ class Split(StrEnum):
     NONE = "none"  # every rank holds the whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
+class Linear(Record, kw_only=True):
     """y = x W^T (+ b) with W of shape (outputs, inputs).
 
     weightless: work without parameters of its own: weights that are used again, or activations that mix each other
@@ -45,8 +44,7 @@ class Linear:
         return 0 if self.weightless else self.inputs * self.outputs + (self.outputs if self.bias else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norm:
+class Norm(Record, kw_only=True):
     """A normalisation over `width`; weight and bias say which parameters it has (OLMo's has none).
 
     heads: slices of `width` per token that share the one weight (q_norm of Qwen3: the number of query heads)
@@ -64,8 +62,7 @@ class Norm:
         return self.width * (int(self.weight) + int(self.bias))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Record, kw_only=True):
     """Softmax attention with grouped heads (MHA, MQA, GQA), projections included.
 
     window:       keys a query sees at most (sliding window); 0: no window
@@ -100,8 +97,7 @@ class Attention:
     latent: Latent | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latent:
+class Latent(Record, kw_only=True):
     """Multi-head latent attention: what the cache holds and what decode may absorb.
 
     kv_rank, rope_dim: cached width per token is kv_rank + rope_dim
@@ -114,8 +110,7 @@ class Latent:
     q_rank: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
+class Indexer(Record, kw_only=True):
     """Lightning indexer: scores every cached token with few small heads and keeps `top_k` of them."""
 
     heads: Size
@@ -126,8 +121,7 @@ class Indexer:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrent:
+class Recurrent(Record, kw_only=True):
     """A mixer with a state instead of a cache: Mamba 1, Mamba 2, gated delta net, short convolution.
 
     kind:        "mamba1", "mamba2", "gated_delta", "lightning" (MiniMax), "short_conv" (LFM2: no scan)
@@ -153,8 +147,7 @@ class Recurrent:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mlp:
+class Mlp(Record, kw_only=True):
     """Feed-forward: `gated` is act(gate) * up; projections hold one fused gate_up or separate matrices, then down."""
 
     width: Size
@@ -164,8 +157,7 @@ class Mlp:
     norms: tuple[Norm, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class Experts(Record, kw_only=True):
     """Mixture of experts: a router, `count` routed experts of which a token visits `top_k`, and shared ones.
 
     expert:  the matrices of one routed expert (gated: gate and up, fused or not, then down)
@@ -196,8 +188,7 @@ Mixer = Attention | Recurrent
 FeedForward = Mlp | Experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Record, kw_only=True):
     """One layer: norms, mixers in order (self-attention, then cross-attention in decoders of T5), feed-forward.
 
     layers:       indices of the layers that look exactly so (of the deepest candidate)
@@ -217,8 +208,7 @@ class Block:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Record, kw_only=True):
     """A tower of blocks over one token stream.
 
     name:   "decoder", "encoder", "vision", "audio"
@@ -245,8 +235,7 @@ class Stack:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding:
+class Embedding(Record, kw_only=True):
     """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type"."""
 
     name: str
@@ -259,8 +248,7 @@ class Embedding:
         return self.rows * self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
+class Architecture(Record, kw_only=True):
     """A whole model.
 
     family:  our name of the family ("llama"); model_type as the config states it
@@ -284,4 +272,4 @@ class Architecture:
     dtype: str = "bfloat16"
     name: str = ""
     dropout: Dropout = NO_DROPOUT
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import (
     COLUMNS,
     OP_CODES,
@@ -41,8 +41,7 @@ Row = dict[str, Number]
 codes = cache(kernel_codes)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """Bytes that the forward saves, or that the backward makes as a gradient while `working` bytes are alive."""
 
     saved: Number

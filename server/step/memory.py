@@ -16,12 +16,12 @@ GiB is 2**30 bytes; every figure here is in bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture, Attention, Block, Recurrent, Split
 from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.attention import cache_width
@@ -42,8 +42,7 @@ from tilewise.server.workload import Workload
 WORKSPACE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
+class MemoryPart(Record):
     """One use of memory; `peak_bytes` of its `size_bytes` are alive at the peak."""
 
     name: str
@@ -51,8 +50,7 @@ class MemoryPart:
     peak_bytes: Number
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
+class MemoryReport(Record):
     """Resident bytes of one rank.
 
     parts:       what the bytes are for; the `peak_bytes` add up to total_bytes

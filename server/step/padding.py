@@ -15,7 +15,7 @@ models with odd sizes (H100, 2026-11-28).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, OP_CODES, Floats, Ints, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State
 from tilewise.server.architecture.sizes import UnlikeShapes
@@ -53,8 +54,7 @@ def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> Oper
     return _with_copies(_chosen(table, wide.table, pays), table, pays)
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
+class Padded(Record):
     """changed: products with a size off whole vectors; table: with those sizes rounded up."""
 
     changed: Mask

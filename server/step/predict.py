@@ -7,7 +7,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from itertools import chain
 
 import numpy as np
@@ -17,6 +17,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, OperatorTable
 from tilewise.hwdb.times import Times
@@ -42,8 +43,7 @@ from tilewise.server.step.time import launches, step_sums
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class Shapes(Record, kw_only=True):
     """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it."""
 
     architecture: Architecture

@@ -6,10 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 import tilewise
 from tilewise.calibration import guard

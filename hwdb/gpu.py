@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.kernels import limits, machines, power, roofline
 from tilewise.hwdb.kernels.collective import all_reduce

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import force_setattr
+
 from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.record import Record
@@ -93,7 +95,7 @@ class Workload(Record, kw_only=True):
         }
         for name, value in defaults.items():
             if getattr(self, name) in ("", None):
-                object.__setattr__(self, name, value)
+                force_setattr(self, name, value)
         for name, allowed in CHOICES.items():
             _choose(name, getattr(self, name), allowed)
         for name in (
@@ -114,7 +116,7 @@ class Workload(Record, kw_only=True):
 
     def _choose_stack(self) -> None:
         if not self.stack:
-            object.__setattr__(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
+            force_setattr(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
         _choose("stack", self.stack, CHOICES["stack"])
 
     def _consistent(self) -> None:

@@ -17,11 +17,11 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target, Unmeasurable

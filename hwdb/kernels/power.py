@@ -10,10 +10,10 @@ which needs fewer cycles when the memory system, whose clock stays, has more tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record

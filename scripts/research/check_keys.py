@@ -22,13 +22,14 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import library_class
 import numpy as np
 from library_class import SEQUENCE, Truth, model_class
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.table import Kind, OperatorTable

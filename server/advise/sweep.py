@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from inspect import get_annotations
 from itertools import product
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
@@ -20,7 +21,7 @@ from tilewise.server.limits import check_candidates
 from tilewise.server.step.predict import Shapes, predict_many
 from tilewise.server.workload import Workload
 
-OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
+OF_WORKLOAD = tuple(name for name, kind in get_annotations(Workload).items() if kind == "int")
 
 
 class Axis(Record):
@@ -87,7 +88,7 @@ def _passes(
 ) -> list[Pass]:
     done: list[Pass] = []
     try:
-        work = replace(workload, **fixed)  # type: ignore[arg-type]
+        work = replace(workload, **fixed)
     except InvalidInput as error:
         return [Pass(gpu, workload, rows, None, error)]
 

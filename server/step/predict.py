@@ -7,7 +7,6 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from itertools import chain
 
 import numpy as np
@@ -89,7 +88,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     found = predict_many(gpu, arch, workload)
     (brief,), steps = found.briefs(), found.steps
     return Report(
-        **{each.name: getattr(brief, each.name) for each in fields(Brief)},
+        **{name: getattr(brief, name) for name in Brief.__struct_fields__},
         layers=layers(steps),
         operators=operators(steps) if detailed else (),
         table=steps.table,

@@ -14,10 +14,10 @@ An optimizer's launches over lists of tensors stand for rows; a block walks thro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.memory.choice import Traits
@@ -76,7 +76,7 @@ class Work(Record):
     l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
-        return replace(self, **{name: getattr(self, name)[rows] for name in self.__match_args__[:-1]})
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.__struct_fields__[:-1]})
 
 
 def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = None) -> Work:

@@ -38,7 +38,9 @@ def other_release(sheet: Sheet, gpu: Gpu) -> NDArray[np.bool_]:
     ours = {release for text in stack.values() for release in RELEASE.findall(str(text))}
     column = "software" if sheet.has("software") else "backend" if sheet.format == "attention" else "impl"
     texts = sheet.text(column).tolist()
-    named = [bool(RELEASE.search(text) if column == "backend" else text) for text in texts]  # "flash" alone is no software
+    named = [
+        bool(RELEASE.search(text) if column == "backend" else text) for text in texts
+    ]  # "flash" alone is no software
     differs = [
         one and bool(ours) and ours.isdisjoint(RELEASE.findall(text)) for one, text in zip(named, texts, strict=True)
     ]

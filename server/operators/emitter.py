@@ -218,7 +218,7 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
-        skew: float = 0.0,
+        skew: Number = 0.0,
     ) -> None:
         """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k

@@ -103,7 +103,7 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
         for index, table in enumerate(tables):
             size = tokens * table.width * plan.width
             if plan.whole:
-                e.memory(table.name, "embedding", tokens, 1, 8 * tokens, 0, kernels=0)
+                e.memory(table.name, "pointwise", tokens, 1, 8 * tokens, 0, kernels=0)
             else:
                 e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
             if index and not plan.whole:

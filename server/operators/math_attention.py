@@ -31,8 +31,8 @@ def math_attention(e: Emitter, plan: Plan, heads: Heads, *, causal: bool) -> Non
     both = plan.batch * heads.q
     area = both * heads.seq_q * heads.seq_kv
     share = pairs(heads.seq_q, heads.seq_kv, causal) / (heads.seq_q * heads.seq_kv)
-    copied = _lift(e, plan, heads)
-    _product(e, "scores", (heads.seq_q, heads.seq_kv, heads.dim), both, share, _NN if copied else _NT)
+    turned = _lift(e, plan, heads)
+    _product(e, "scores", (heads.seq_q, heads.seq_kv, heads.dim), both, share, _NN if turned else _NT)
     _softmax(e, plan, both * heads.seq_q, heads.seq_kv, area)
     _product(e, "weighted_values", (heads.seq_q, heads.dim_v, heads.seq_kv), both, share, _NN)
     rows, out = both * heads.seq_q, both * heads.seq_q * heads.dim_v
@@ -42,36 +42,39 @@ def math_attention(e: Emitter, plan: Plan, heads: Heads, *, causal: bool) -> Non
         memory("contiguous", "transpose", rows, heads.dim_v, plan.width * out, plan.width * out)
     if plan.train and e.keep:
         e.save((2 * WIDE + 1) * area + 2 * WIDE * both * heads.seq_kv * heads.dim)
-        _backward(e, plan, heads, area, share, copied)
+        _backward(e, plan, heads, area, share, turned)
 
 
 def _lift(e: Emitter, plan: Plan, heads: Heads) -> bool:
-    """Queries and keys scaled in fp32, and values in fp32; whether keys, transposed, and values of every head are written out.
+    """Queries and keys scaled in fp32, and values in fp32; whether keys lie transposed for the product.
 
-    They are where heads share them and the batch has several sequences (a broadcast head of one sequence is a view that the
-    products read). Inductor scales and casts in the kernels that rotate.
+    Keys and values are written out for every head where heads share them. Of one broadcast head the product does that itself, to keys that
+    are transposed already, and in a batch of one sequence it reads the view. Inductor scales and casts in the kernels that rotate.
     """
     sizes = (heads.q * heads.seq_q, heads.kv * heads.seq_kv, heads.q * heads.seq_kv)
     queries, few, keys = (plan.batch * n for n in sizes)
     size, small, large = queries * heads.dim, few * heads.dim, WIDE * keys * heads.dim
     memory = partial(e.memory, direction=e.forward)
-    copied = not same(heads.q, heads.kv) and not (plan.batch == 1 and same(heads.kv, 1) and not plan.decode)
+    broadcast = same(heads.kv, 1)
+    copied = not same(heads.q, heads.kv) and not (plan.batch == 1 and broadcast and not plan.decode)
+    turned = copied and broadcast
     if plan.fused:
         memory("lift_q", "cast", queries, heads.dim, 0, (WIDE - plan.width) * size, kernels=0)
         if copied:
-            memory("lift_k", "transpose", keys, heads.dim, plan.width * small, large)
+            memory("lift_k", "transpose" if turned else "copy", keys, heads.dim, plan.width * small, large)
             memory("lift_v", "copy", keys, heads.dim_v, plan.width * small, large)
-        return copied
+        return turned
     memory("lift_q", "cast", queries, heads.dim, plan.width * size, WIDE * size)
     memory("lift_q", "pointwise", queries, heads.dim, WIDE * size, WIDE * size, wide=True)
     memory("lift_kv", "cast", few, heads.dim, plan.width * small, WIDE * small, repeat=2)
     memory("lift_kv", "pointwise", few, heads.dim, WIDE * small, WIDE * small, wide=True)
     if copied:
-        slow = large * (_facts()["transposed_keys"]["factor"] - 1)
         memory("lift_k", "transpose", keys, heads.dim, WIDE * small, large)
-        memory("lift_k_slow", "transpose", keys, heads.dim, 0, slow, kernels=0)
         memory("lift_v", "transpose", keys, heads.dim_v, WIDE * small, large)
-    return copied
+    if turned:
+        slow = large * (_facts()["transposed_keys"]["factor"] - 1)
+        memory("lift_k_slow", "transpose", keys, heads.dim, 0, slow, kernels=0)
+    return turned
 
 
 def _softmax(e: Emitter, plan: Plan, rows: Number, cols: Number, area: Number) -> None:
@@ -112,7 +115,7 @@ def _product(
     )  # fmt: skip
 
 
-def _backward(e: Emitter, plan: Plan, heads: Heads, area: Number, share: Number, copied: bool) -> None:
+def _backward(e: Emitter, plan: Plan, heads: Heads, area: Number, share: Number, turned: bool) -> None:
     """Gradients of values, weights, keys and queries, through the softmax and the choice of rows that are masked whole."""
     q, kv, d, dv, both = heads.seq_q, heads.seq_kv, heads.dim, heads.dim_v, plan.batch * heads.q
     out, whole, back = both * q * dv, WIDE * area, "backward"
@@ -122,7 +125,7 @@ def _backward(e: Emitter, plan: Plan, heads: Heads, area: Number, share: Number,
     softmax = "softmax.compiled" if plan.fused else "softmax_backward"
     e.memory("softmax", softmax, both * q, kv, 2 * whole, whole, direction=back, wide=True)
     _product(e, "scores", (d, kv, q), both, share, _TN, back)
-    _product(e, "scores", (q, d, kv), both, share, _NT if copied else _NN, back)
+    _product(e, "scores", (q, d, kv), both, share, _NT if turned else _NN, back)
     _lower(e, plan, heads, both)
 
 

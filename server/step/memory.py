@@ -88,11 +88,15 @@ def room_bytes(capacity_bytes: float, workload: Workload) -> float:
     return capacity_bytes * (1 - workload.reserve)
 
 
-def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = None) -> MemoryReport:
-    """Memory of one rank; `emitted`: the operators' walk, where it has been made already."""
+def memory(
+    arch: Architecture, workload: Workload, emitted: Emitter | None = None, padding_bytes: Number = 0
+) -> MemoryReport:
+    """Memory of one rank; `emitted`: the operators' walk, where it has been made already; padding_bytes: of the copies that inductor pads
+    for the head's gradients (server/step/padding.py), which live beside the logits' gradient.
+    """
     e = emitted if emitted is not None else walk(arch, workload)
     plan = Plan.of(workload)
-    return _training(arch, plan, e) if plan.train else _inference(arch, plan, e)
+    return _training(arch, plan, e, padding_bytes) if plan.train else _inference(arch, plan, e)
 
 
 def weight_bytes(arch: Architecture, plan: Plan) -> Number:
@@ -201,10 +205,10 @@ def _local_outputs(arch: Architecture, plan: Plan) -> Number:
     return arch.head.outputs // plan.tp if arch.head.split == Split.COLUMN else arch.head.outputs
 
 
-def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
+def _training(arch: Architecture, plan: Plan, e: Emitter, padding_bytes: Number) -> MemoryReport:
     parameters, updated = rank_parameters(arch, plan.tp), plan.workload.optimizer == "adamw"
     gradients = parameters * plan.kept("gradients")
-    names, moments = zip(*_moments(arch, plan, e, gradients), strict=True)
+    names, moments = zip(*_moments(arch, plan, e, gradients, padding_bytes), strict=True)
     at = largest([sum(alive.values()) for alive in moments])
     fixed: dict[str, Number] = {
         "weights": weight_bytes(arch, plan),
@@ -220,6 +224,7 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "activations": _kept_until_backward(e),
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
+        "padding": padding_bytes,
     }
     alive = {name: pick(at, [moment.get(name, 0) for moment in moments]) for name in sizes}
     parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
@@ -255,12 +260,14 @@ def layer_peak(events: list[Event]) -> Number:
 Moment = tuple[str, dict[str, Number]]
 
 
-def _moments(arch: Architecture, plan: Plan, e: Emitter, whole: Number) -> list[Moment]:
+def _moments(arch: Architecture, plan: Plan, e: Emitter, whole: Number, padding: Number) -> list[Moment]:
     """What is alive besides weights, states and workspace at each moment that can be the peak; whole: all gradients."""
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
     kept, each = _kept_until_backward(e), plan.kept("gradients")
     copies = {"logits": 4 * logits} if plan.fused else {"logits_fp32": 12 * logits}  # saved, incoming, outgoing
     found: list[Moment] = [("loss", {"activations": kept, **copies})]
+    if some(padding):  # the logits' gradient beside its copies; the logits are used up
+        found.append(("backward", {"activations": kept, "logits": 2 * logits, "padding": padding}))
     gradients: Number = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp * each
     for stack in reversed(arch.stacks):
         for block in reversed(stack.blocks):

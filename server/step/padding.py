@@ -54,6 +54,16 @@ def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> Oper
     return _with_copies(_chosen(table, wide.table, pays), table, pays)
 
 
+def padding_bytes(table: OperatorTable) -> Any:
+    """Bytes of the padded copies for the head's gradients, of each shape; 0 where there are none."""
+    codes = [
+        at for at, label in enumerate(table.labels) if (label.name, label.direction) == ("lm_head.pad", "backward")
+    ]
+    rows = np.isin(table.label, codes)
+    found = np.bincount(table.shape[rows], table.bytes_written[rows], table.shapes)
+    return found if table.shapes > 1 else float(found[0])
+
+
 class Padded(Record):
     """changed: products with a size off whole vectors; table: with those sizes rounded up."""
 

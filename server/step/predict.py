@@ -34,7 +34,7 @@ from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step import distance
 from tilewise.server.step.host import host_notes
 from tilewise.server.step.memory import MemoryReport, memory, room_bytes
-from tilewise.server.step.padding import padded
+from tilewise.server.step.padding import padded, padding_bytes
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
 from tilewise.server.step.summary import headline, layers, operators
@@ -114,7 +114,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
-    resident = memory(arch, workload, emitted)
+    resident = memory(arch, workload, emitted, padding_bytes(table))
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
@@ -156,11 +157,22 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     m = OPEN(model)
     at = table.op, table.variant, WIDE[table.precision].astype(np.int64)
     kernel, own = m.catalogue.index[at], m.catalogue.own[at]
-    work = memory_law.work(table, memory_kernels.traits()[m.kinds[kernel]], sku)
+    traits = memory_kernels.traits()[m.kinds[kernel]]
+    work = _packed(memory_law.work(table, traits, sku), m.constants[kernel], traits.looped_beyond)
     parts = memory_law.walls(m.constants[kernel, work.path].T, work)
     rows = _rows(work, parts, kernel, m.kinds)
     answer = extrapolation.widened(m.residual.predict(rows, m.share[m.kinds[kernel]]), "memory")
     return _times(table, parts, answer, own, kernel >= 0)
+
+
+def _packed(work: Work, constants: Floats, looped: Floats) -> Work:
+    """With short rows that cost by their columns where a kernel's constants are those of long rows alone.
+
+    Inductor's persistent reductions take as many rows a block as fill it (triton_heuristics.py); only calibrations with points of both
+    kinds know what such a row costs.
+    """
+    borrowed = (looped > 0) & (work.path == 0) & (constants[:, 0] == constants[:, 1]).all(axis=1)
+    return replace(work, units=np.where(borrowed, work.units * work.cols / np.maximum(looped, 1), work.units))
 
 
 def _times(

@@ -66,7 +66,7 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
         outcome = _skipped(found)
     if sheet.has("spread"):
         outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
-    calibration = "" if gpu.calibration is None else gpu.calibration.id
+    calibration = gpu.answers_by
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 

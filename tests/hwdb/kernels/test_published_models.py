@@ -24,7 +24,7 @@ from tilewise.server.workload import Workload
 
 ROOT = Path(__file__).resolve().parents[3]
 PUBLISHED = ("a100-sxm-80gb", "b200-sxm-180gb", "b300-sxm-270gb", "gb200-186gb", "gb300-279gb", "h200-sxm-141gb",
-             "mi300x", "mi325x", "mi355x")  # fmt: skip
+             "mi300x", "mi355x")  # fmt: skip
 WORKLOADS = (
     Workload(phase="prefill", sequence=2048),
     Workload(phase="decode", batch=16, context=4096),

@@ -77,7 +77,7 @@ def test_a_carry_over_is_the_siblings_time_by_the_ratio_of_rooflines_less_what_t
     assert mine.any()
     missed = carried.time_s / (fitted.time_s * transfer.ratios(rows, sku, there.sku))
     assert missed[mine] == pytest.approx(np.exp(-transfer.facts()["bias"]["memory"]["blackwell"]))
-    added = transfer.unsure(["memory"] * len(rows), sku, fitted.time_s * transfer.ratios(rows, sku, there.sku))
+    added = transfer.unsure(["memory"] * len(rows), sku, carried.time_s)
     widened = np.hypot(np.log(fitted.high_s / fitted.time_s), added)
     assert np.log(carried.high_s / carried.time_s)[mine] == pytest.approx(widened[mine])
     assert (carried.trust[mine] == Trust.DATASHEET).all()

@@ -72,10 +72,13 @@ class Gpu(Record):
         return self._parts(table, state)
 
     def _uncalibrated(self, table: OperatorTable, state: State) -> Times:
-        """By the kernels of its twin, but for collectives, whose links are others; else by the roofline."""
+        """By the kernels of its twin, and its collectives where its links are as fast; else by the roofline."""
         if self.twin is None:
             return roofline.predict(table, {}, self.sku, state)
-        alike = (table.kind != Kind.COLLECTIVE) & ~table.unknown
+        links = "link_bytes_per_s"
+        alike = (
+            (table.kind != Kind.COLLECTIVE) | (self.sku.number(links) == self.twin.sku.number(links))
+        ) & ~table.unknown
         rows, rest = np.flatnonzero(alike), np.flatnonzero(~alike)
         some = table.select(rows)
         times = machines.twins(some, replace(self.twin, sku=self.sku).predict(some, state), self.sku, self.twin.sku)
@@ -143,6 +146,11 @@ class Gpu(Record):
         models = {kind: source.model(record.name) for kind, record in KINDS.items()} if source is not None else {}
         found = kernels(engine, models, self.sku.name)
         return replace(found, calibration=self.published.id) if self.published is not None else found
+
+    @property
+    def answers_by(self) -> str:
+        """The id of the calibration that answers, of its own or of its twin; "" where the datasheet does."""
+        return self._own.id if self._own is not None else ""
 
     @property
     def _of_engines(self) -> Models | None:

@@ -31,7 +31,7 @@ Points = tuple[OperatorTable, np.ndarray, np.ndarray]  # rows, seconds, text of 
 
 
 def points(folder: Path, name: str) -> Points:
-    """Attention in bf16 without windows (torch's masks run on cuDNN; windows on flash-attention), and norms."""
+    """Attention in bf16, and norms of torch."""
     parts = [
         made(list(rows)) for rows, made in ((_attentions(folder, name), _attention), (_norms(folder, name), _norm))
     ]
@@ -54,12 +54,12 @@ def points(folder: Path, name: str) -> Points:
 
 def _attentions(folder: Path, name: str) -> Iterator[dict[str, str]]:
     for row in _read(folder, ATTENTION, name):
-        plain = row["data_type"] == "bfloat16" and not float(row["sliding_window_size"] or 0)
-        if plain and (row["profile_pass"], row["deterministic_bwd"]) != (
+        ordered = (row["profile_pass"], row["deterministic_bwd"]) == (
             "bwd",
             "True",
-        ):  # torch asks for no order of its sums
-            yield row
+        )  # of its sums: torch asks for no order
+        if row["data_type"] == "bfloat16" and not ordered:
+            yield {**row, "sliding_window_size": row["sliding_window_size"] or "0"}
 
 
 def _norms(folder: Path, name: str) -> Iterator[dict[str, str]]:
@@ -79,35 +79,28 @@ def _numbers(rows: Sequence[dict[str, str]], *names: str) -> list[np.ndarray]:
     return [np.array([float(row[name]) for row in rows]) for name in names]
 
 
+SIZES = ("batch_size", "num_q_heads", "num_kv_heads", "head_dim_qk", "head_dim_vo", "q_seqlen", "kv_seqlen")
+
+
 def _attention(rows: Sequence[dict[str, str]]) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """FLOPs, bytes and exponentials as server/operators counts them."""
-    sizes = (
-        "batch_size",
-        "num_q_heads",
-        "num_kv_heads",
-        "head_dim_qk",
-        "head_dim_vo",
-        "q_seqlen",
-        "kv_seqlen",
-        "time_ms",
+    batch, heads, kv, dim, dim_v, queries, keys = _numbers(rows, *SIZES)
+    window, time_ms = _numbers(rows, "sliding_window_size", "time_ms")
+    causal = np.array([row["attn_mask"] == "top_left" for row in rows])
+    back = np.array([row["profile_pass"] == "bwd" for row in rows])
+    reach = np.where(window > 0, np.minimum(window, keys), keys)
+    pairs = np.where(
+        window > 0, queries * reach - reach * (reach - 1) / 2, queries * np.where(causal, (keys + 1) / 2, keys)
     )
-    batch, heads, kv, dim, dim_v, queries, keys, time_ms = _numbers(rows, *sizes)
-    causal, back = (
-        np.array([row[name] == value for row in rows])
-        for name, value in (("attn_mask", "top_left"), ("profile_pass", "bwd"))
-    )
-    pairs = queries * np.where(causal, (keys + 1) / 2, keys)
-    work, operands = (
-        2 * batch * heads * (dim + dim_v) * pairs,
-        2 * batch * (heads * queries + kv * keys) * (dim + dim_v) / 2,
-    )
-    again = 2 * batch * heads * dim * pairs
-    shapes = [f"attention {row['attn_mask']} {'/'.join(row[name] for name in sizes[:-1])}" for row in rows]
+    work, again = 2 * batch * heads * (dim + dim_v) * pairs, 2 * batch * heads * dim * pairs
+    operands = batch * (heads * queries + kv * keys) * (dim + dim_v)
+    shapes = [f"attention {row['attn_mask']} {'/'.join(row[name] for name in SIZES)}" for row in rows]
     return {
         "kind": np.full(len(rows), int(Kind.ATTENTION)), "phase": np.where(back, int(Phase.BACKWARD), int(Phase.FORWARD)),
         "batch": batch, "heads": heads, "kv_heads": kv, "head_dim": dim, "head_dim_v": dim_v, "seq_q": queries, "seq_kv": keys,
-        "causal": causal.astype(float), "flops": work * np.where(back, 2, 1), "executed_flops": np.where(back, 2 * work + again, work),
-        "special": batch * heads * pairs, "bytes_read": operands * np.where(back, 2, 1), "bytes_written": operands / 2,
+        "causal": causal.astype(float), "window": window, "flops": work * np.where(back, 2, 1),
+        "executed_flops": np.where(back, 2 * work + again, work), "special": batch * heads * pairs,
+        "bytes_read": operands * np.where(back, 2, 1), "bytes_written": operands / 2,
     }, time_ms * 1e-3, np.array(shapes)  # fmt: skip
 
 
@@ -132,7 +125,7 @@ def missed(folder: Path, name: str = "gb200") -> Iterator[tuple[str, np.ndarray]
     table, seconds, shapes = points(folder, name)
     off = np.log(carried(table, Database.packaged().sku(SKUS[name])) / seconds)
     words = np.array(transfer.own(table))
-    for word in sorted(set(words.tolist())):
+    for word in sorted({word for word in words.tolist() if word.startswith(("cudnn", "norm"))}):
         yield word, np.stack([off, seconds])[:, (words == word) & opened(shapes) & np.isfinite(off)]
 
 
@@ -142,20 +135,22 @@ def carried(table: OperatorTable, sku: Sku) -> np.ndarray:
     return found
 
 
-def table(folder: Path) -> str:
+def table(shared: Path) -> str:
     """Of docs/published.md: what is predicted of the half that was not opened, by kernel."""
-    return "\n".join([HEAD, "|---|---|--:|--:|--:|--:|--:|---|", *_judged(folder)])
+    return "\n".join([HEAD, "|---|---|--:|--:|--:|--:|--:|---|", *judged(shared / "measurements" / "cudnn-frontend")])
 
 
-def _judged(folder: Path) -> Iterator[str]:
+def judged(folder: Path) -> Iterator[str]:
     for name, sku in SKUS.items():
         if not list(folder.glob(ATTENTION.format(name))):
             continue
         gpu = Database.packaged().gpu(sku)
         rows, seconds, shapes = points(folder, name)
         times, words = gpu.predict(rows), np.array(transfer.own(rows))
+        words = np.where(rows.window > 0, np.char.replace(words, "flash_", "in a window, "), words)
         for word in sorted(set(words.tolist())):
             yield line(gpu, word, times, seconds, (words == word) & ~opened(shapes))
+        yield line(gpu, "all", times, seconds, ~opened(shapes))
 
 
 def line(gpu: Gpu, word: str, times: Times, seconds: np.ndarray, rows: np.ndarray) -> str:
@@ -169,4 +164,4 @@ def line(gpu: Gpu, word: str, times: Times, seconds: np.ndarray, rows: np.ndarra
 
 
 if __name__ == "__main__":
-    print(table(Path(sys.argv[1])))
+    print("\n".join([HEAD, "|---|---|--:|--:|--:|--:|--:|---|", *judged(Path(sys.argv[1]))]))

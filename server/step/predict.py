@@ -178,7 +178,7 @@ def check_alike(table: OperatorTable) -> None:
 
 
 def calibration_of(gpu: Gpu) -> str:
-    return "" if gpu.calibration is None else gpu.calibration.id
+    return gpu.answers_by
 
 
 def _check_utilisation(used: Floats, peak: Peak) -> None:

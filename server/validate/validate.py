@@ -67,7 +67,7 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
     outcome = software.widened(outcome, software.other_release(sheet, gpu), sheet.format)
     if sheet.has("spread"):
         outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
-    calibration = "" if gpu.calibration is None else gpu.calibration.id
+    calibration = gpu.answers_by
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 

@@ -50,7 +50,9 @@ def test_the_counters_that_hoppers_products_clear_are_counted_on_no_other_gpu(sk
     assert launches(table, hopper, hopper.predict(table)).sum() > np.sum(table.kernels)
 
 
-@pytest.mark.parametrize(("slower", "faster"), [("mi350x", "mi355x"), ("h100-sxm5-80gb", "gh200-96gb")])
+@pytest.mark.parametrize(
+    ("slower", "faster"), [("mi350x", "mi355x"), ("mi300x", "mi325x"), ("h100-sxm5-80gb", "gh200-96gb")]
+)
 def test_the_faster_of_two_gpus_of_the_same_dies_is_slower_at_nothing(slower: str, faster: str) -> None:
     """By two fits to the same table, which names the die alone, the MI355X was in 66 % of bf16 shapes."""
     quick, slow = DATABASE.gpu(faster), DATABASE.gpu(slower)

@@ -131,10 +131,10 @@ def answer(
     inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
     found = extrapolation.widened(opened.residual.predict(inside), str(model["law"]))
     if fitted is not sku:
+        # bursts of tuners: the datasheet's clock and memory decide, not the power that long runs are held to
         mine = worker(table, Chip.of([sku], np.zeros(len(table), np.int64)), software, which)
-        ratio = law.seconds(constants, mine.compute_s, mine.memory_s) / law.seconds(
-            constants, work.compute_s, work.memory_s
-        )
+        there = law.seconds(constants, work.compute_s, work.memory_s)
+        ratio = law.seconds(constants, mine.compute_s, mine.memory_s) / there
         found = replace(found, **{name: getattr(found, name) * ratio for name in ("time_s", "low_s", "high_s")})
         work = mine
     return found, work, constants[:, 0]

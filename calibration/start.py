@@ -58,7 +58,8 @@ def planned(request: Request) -> tuple[Target, Level, Plan]:
 
 def listing(request: Request) -> list[str]:
     """The plan as text."""
-    return describe(planned(request)[2], request.budget_s)
+    goal, _, todo = planned(request)
+    return describe(todo, request.budget_s, goal)
 
 
 def start(request: Request) -> Calibration | None:

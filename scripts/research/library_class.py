@@ -94,7 +94,7 @@ _MM, _BMM = torch.ops.aten.mm, torch.ops.aten.bmm
 
 def _product(a: Any, b: Any, *rest: Any, out_shape: Any = None, **more: Any) -> int:
     """FLOPs of products but the rotary embedding's angles, which have no gradient."""
-    return int(2 * math.prod(a) * b[-1]) if torch.is_grad_enabled() else 0
+    return 0 if a[-1] == 1 and not torch.is_grad_enabled() else int(2 * math.prod(a) * b[-1])
 
 
 def _counted(counter: FlopCounterMode, model: Any) -> int:
@@ -112,6 +112,7 @@ def _scans(module: Any) -> bool:
     return (
         hasattr(module, "A_log")
         or any(hasattr(module, f"{name}conv1d") for name in ("", "q_"))
+        or hasattr(module, "conv_1d")
         or type(module).__name__.endswith(("LightningAttention", "ShortConv", "Indexer"))
     )
 

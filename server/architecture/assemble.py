@@ -43,6 +43,7 @@ _MIXERS: dict[str, Callable[[Keys], Mixer]] = {
     "linear_attention": recurrent.gated_delta,
     "kimi_delta": recurrent.kimi_delta,
     "lightning": recurrent.lightning,
+    "gated_recurrence": recurrent.gated_recurrence,
     "conv": recurrent.short_conv,
 }
 
@@ -151,7 +152,8 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     if narrow is None or agreed(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
-    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])
+    bias = keys["embedding_projection_bias"]
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
                  for name in keys["embedding_projections"])  # fmt: skip
 
 

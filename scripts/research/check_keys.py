@@ -170,7 +170,7 @@ def edited(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[st
 
 def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any, runs: bool = False) -> Trial | None:
     """The trial of one changed key; None where the class does not build it."""
-    runs = runs and base == "sparse"
+    runs = runs and base == "sparse" and config["model_type"] != "mllama"  # whose cross-attention wants an image
     backward = not path or zlib.crc32(f"{path}{value}".encode()) % 8 == 0  # the same ones each time
     true = library_class.truth(config, runs, backward)
     if true is None:

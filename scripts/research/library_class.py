@@ -79,7 +79,8 @@ def _run(model: Any, backward: bool) -> Truth:
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("batched_mm")
     model.eval()
-    with FlopCounterMode(display=False, custom_mapping={_MM: _product, _BMM: _product}) as counter:
+    angles = {_BMM: _product} | ({_MM: _product} if model.main_input_name == "pixel_values" else {})
+    with FlopCounterMode(display=False, custom_mapping=angles) as counter:
         out = model(**_inputs(model))
     forward, step = _counted(counter, model), None
     if backward and not any(map(_scans, model.modules())):

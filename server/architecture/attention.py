@@ -28,7 +28,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
-        extra_parameters=0 if cross else product(keys, keys["attention_extra"]),
+        extra_parameters=keys["cross_extra"] if cross else product(keys, keys["attention_extra"]),
     )
 
 

@@ -131,9 +131,9 @@ def _first_and_period(keys: Keys, depth: int) -> Sequence[str]:
 
 
 def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
-    """Bamba, LFM2: attention at the listed layers, `other_mixer` elsewhere."""
+    """Bamba, LFM2, Llama 3.2 Vision: `period_mixer` at the listed layers, `other_mixer` elsewhere."""
     chosen = set(keys["attention_indices"] or ())
-    return [FULL if index in chosen else keys["other_mixer"] for index in range(depth)]
+    return [keys["period_mixer"] if index in chosen else keys["other_mixer"] for index in range(depth)]
 
 
 def _kimi(keys: Keys, depth: int) -> Sequence[str]:

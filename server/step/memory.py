@@ -152,7 +152,7 @@ def _attentions(arch: Architecture) -> list[tuple[Block, Attention]]:
 
 def _fixed(arch: Architecture, att: Attention) -> Number:
     """Tokens of the sound or image that the keys are of, whose number does not grow with the context; 0: it does."""
-    encoder = arch.stacks[-2] if att.cross else None
+    encoder = arch.stacks[-2] if att.cross and len(arch.stacks) > 1 else None
     return 0 if encoder is None or encoder.role == "text" else encoder.tokens
 
 

@@ -1,6 +1,6 @@
 """One key of a config changed at a time, beside the transformers library's own class on the meta device: parameters, FLOPs, cache.
 
-    python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--flops] [--output trials.csv]
+    python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--flops] [--sample N] [--output trials.csv]
 
 Each trial is exact, refused with the key's name, or wrong. What the class itself refuses to build is no trial. With --flops each
 changed sparse default runs too: the FLOPs of a forward by torch's FlopCounterMode, of every eighth of a backward besides, and the
@@ -23,6 +23,8 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, get_args
 
@@ -171,7 +173,7 @@ def edited(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[st
 
 def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any, runs: bool = False) -> Trial | None:
     """The trial of one changed key; None where the class does not build it."""
-    runs = runs and base == "sparse"
+    runs = runs and base == "sparse" and config["model_type"] != "mllama"  # whose cross-attention wants an image
     backward = not path or zlib.crc32(f"{path}{value}".encode()) % 8 == 0  # the same ones each time
     true = library_class.truth(config, runs, backward)
     if true is None:
@@ -215,7 +217,8 @@ def products(table: OperatorTable) -> int:
 
 def _named(error: TilewiseError, path: tuple[str, ...], family: str) -> bool:
     """Whether a refusal names the changed key, by its own or by our name, or what the base lacks."""
-    known = [key for table in _tables(family) for key in table.keys.get(path[-1], ())] if path else []
+    spelled = (path[-1], ".".join(path)) if path else ()
+    known = [key for table in _tables(family) for name in spelled for key in table.keys.get(name, ())]
     return "is needed and not given" in error.message or any(key in error.message for key in (*path[-1:], *known))
 
 
@@ -256,6 +259,16 @@ def known() -> list[str]:
     return [name for name in names() if model_class(name) is not None and not family(name).part_of]
 
 
+def drawn(number: int) -> Callable[[str], list[Any]]:
+    """Of a family its sparse default and so many changed keys of it, the same ones each time."""
+
+    def draw(model_type: str) -> list[Any]:
+        first, *rest = (trial for trial in trials(model_type) if trial[1] == "sparse")
+        return [first, *random.Random(model_type).sample(rest, min(number, len(rest)))]
+
+    return draw
+
+
 def sampled(number: int, seed: int = 0) -> list[Trial]:
     """So many trials, drawn evenly over the families, the same ones each time."""
     draw = random.Random(seed)
@@ -273,13 +286,15 @@ def main() -> None:
     parser.add_argument("families", nargs="*")
     parser.add_argument("--configs", type=Path)
     parser.add_argument("--flops", action="store_true")
+    parser.add_argument("--sample", type=int, help="of each family, the default and so many trials of a sparse file")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     import transformers
 
     transformers.logging.set_verbosity_error()
     sources = [published(arguments.configs)] if arguments.configs else []
-    sources += [trials(name) for name in arguments.families or (() if arguments.configs else known())]
+    draw = drawn(arguments.sample) if arguments.sample else trials
+    sources += [draw(name) for name in arguments.families or (() if arguments.configs else known())]
     results = []
     for source in sources:
         for trial in filter(None, (judged(*each, runs=arguments.flops) for each in source)):

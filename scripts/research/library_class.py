@@ -79,7 +79,8 @@ def _run(model: Any, backward: bool) -> Truth:
     if hasattr(model, "set_experts_implementation"):
         model.set_experts_implementation("batched_mm")
     model.eval()
-    with FlopCounterMode(display=False, custom_mapping={_MM: _product, _BMM: _product}) as counter:
+    angles = {_BMM: _product} | ({_MM: _product} if model.main_input_name == "pixel_values" else {})
+    with FlopCounterMode(display=False, custom_mapping=angles) as counter:
         out = model(**_inputs(model))
     forward, step = _counted(counter, model), None
     if backward and not any(map(_scans, model.modules())):
@@ -94,7 +95,7 @@ _MM, _BMM = torch.ops.aten.mm, torch.ops.aten.bmm
 
 def _product(a: Any, b: Any, *rest: Any, out_shape: Any = None, **more: Any) -> int:
     """FLOPs of products but the rotary embedding's angles, which have no gradient."""
-    return int(2 * math.prod(a) * b[-1]) if torch.is_grad_enabled() else 0
+    return 0 if a[-1] == 1 and not torch.is_grad_enabled() else int(2 * math.prod(a) * b[-1])
 
 
 def _counted(counter: FlopCounterMode, model: Any) -> int:
@@ -112,6 +113,7 @@ def _scans(module: Any) -> bool:
     return (
         hasattr(module, "A_log")
         or any(hasattr(module, f"{name}conv1d") for name in ("", "q_"))
+        or hasattr(module, "conv_1d")
         or type(module).__name__.endswith(("LightningAttention", "ShortConv", "Indexer"))
     )
 

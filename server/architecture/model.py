@@ -102,12 +102,14 @@ class Latent(Record, kw_only=True):
 
     kv_rank, rope_dim: cached width per token is kv_rank + rope_dim
     nope_dim:          head_dim = nope_dim + rope_dim
+    caches_whole:      the transformers library's class keeps the keys and values of every head, not what they are made of
     """
 
     kv_rank: Size
     rope_dim: Size
     nope_dim: Size
     q_rank: Size = 0
+    caches_whole: bool = False
 
 
 class Indexer(Record, kw_only=True):
@@ -164,6 +166,7 @@ class Experts(Record, kw_only=True):
     shared:  the always-active experts as one wider Mlp, None where absent; shared_gate: its sigmoid gate
     latent:  matrices into and out of the narrower width that the routed experts work in (Nemotron 3), none where absent
     router:  the scoring matrix; extra_parameters: score-correction biases (one an expert)
+    unused_parameters: weights that the class holds and no token reads (LongCat's zero experts)
     """
 
     count: Size
@@ -177,6 +180,7 @@ class Experts(Record, kw_only=True):
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     extra_parameters: Size = 0
+    unused_parameters: Size = 0
 
     @property
     def inputs(self) -> Size:

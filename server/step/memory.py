@@ -154,7 +154,7 @@ def _attentions(arch: Architecture) -> list[tuple[Block, Attention]]:
 
 def _fixed(arch: Architecture, att: Attention) -> Number:
     """Tokens of the sound or image that the keys are of, whose number does not grow with the context; 0: it does."""
-    encoder = arch.stacks[-2] if att.cross else None
+    encoder = arch.stacks[-2] if att.cross and len(arch.stacks) > 1 else None
     return 0 if encoder is None or encoder.role == "text" else encoder.tokens
 
 
@@ -168,7 +168,9 @@ def _cached(att: Attention, plan: Plan) -> tuple[Number, Number]:
 
     An indexer scores one key a token, or one each that stands for several.
     """
-    width, scored = cache_width(att, local(att.kv_heads, plan.tp)), 0 if att.indexer is None else att.indexer.head_dim
+    heads, scored = local(att.kv_heads, plan.tp), 0 if att.indexer is None else att.indexer.head_dim
+    whole = att.latent is not None and att.latent.caches_whole and not plan.served
+    width = heads * (att.head_dim + att.head_dim_v) if whole else cache_width(att, heads)
     return (width, (width + scored) / att.compression) if some(att.compression) else (width + scored, 0)
 
 

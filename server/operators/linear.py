@@ -10,10 +10,9 @@ from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.norm_sequences import NORMS
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACCUMULATE, Sequence
+from tilewise.server.operators.sequences import FUSED, NORMS, OPERATIONS, Sequence
 from tilewise.server.operators.variants import Variant
 
 
@@ -30,7 +29,8 @@ def operation(
     backward: bool = True,
 ) -> None:
     """A framework operation over rows x cols; in training also its backward and what it keeps (`saves` times)."""
-    e.launches(name, sequence.forward, rows, cols, plan.width, direction=e.forward, repeat=repeat)
+    ahead = sequence.forward + (sequence.training if plan.train else ())
+    e.launches(name, ahead, rows, cols, plan.width, direction=e.forward, repeat=repeat)
     if not (plan.train and e.keep and backward):
         return
     if plan.selective and sequence.saved.element_a + sequence.saved.element:
@@ -44,7 +44,7 @@ def operation(
 def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Number = 1, name: str = "grad_add") -> None:
     """Gradients of a tensor with several readers are added; inductor folds that into its neighbours."""
     if plan.train and e.keep and not plan.fused:
-        e.launches(name, ACCUMULATE, rows, cols, plan.width, direction="backward", repeat=repeat)
+        e.launches(name, OPERATIONS["accumulate"].forward, rows, cols, plan.width, direction="backward", repeat=repeat)
 
 
 def norm(
@@ -55,7 +55,8 @@ def norm(
     kind = style.norm_of(norm.kind, norm.weight)
     with e.scope(part="norm"):
         rows = tokens * (norm.heads if heads is None else heads)
-        operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
+        sequence = FUSED[kind.partition("_")[0]] if plan.fused else NORMS[kind]
+        operation(e, plan, norm.name, sequence, rows, norm.width, repeat=repeat, saves=saves)
 
 
 def shard(linear: Linear, tp: int) -> tuple[Number, Number]:

@@ -104,8 +104,7 @@ def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: S
 MEASURED = ("gemm",)
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Sustained points: FLOP/s and byte/s at the burst time, clock in Hz, W, sustained over burst time, share of the matrix units."""
 
     kind: Ints
@@ -118,7 +117,7 @@ class Points:
     compute: Floats
 
     def __getitem__(self, rows: Any) -> Points:
-        return Points(*(getattr(self, name)[rows] for name in self.__slots__))
+        return Points(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:

@@ -21,10 +21,8 @@ import tomllib
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
 from collections.abc import Callable, Iterator
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, get_args
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import torch_kernels
-from msgspec.structs import replace
 import transfer_file
+from msgspec.structs import replace
 
 from tilewise.calibration.published import points, rows
 from tilewise.hwdb.database import Database

@@ -83,9 +83,10 @@ def kernel(
         _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
-        if not same(heads.q, heads.kv):  # in decode keys and values of the whole cache
-            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
-            kv_heads = heads.q
+    if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):
+        # in decode keys and values of the whole cache
+        repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
+        kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
     causal = att.causal and not att.cross
@@ -106,6 +107,11 @@ def kernel(
         "library": library,
     }
     _rows(e, plan, heads, kv_heads, scored, computed, shape)
+
+
+def _shares_heads(heads: Heads) -> bool:
+    """Whether transformers leaves it to sdpa to meet several query heads with a key (use_gqa_in_sdpa); beside that, without a mask."""
+    return same(heads.dim, heads.dim_v) and not some(heads.dim // (CUDNN_HEAD_DIM + 1))
 
 
 def _flash_has_no_mask() -> InvalidInput:
@@ -265,12 +271,14 @@ def _masks() -> dict[str, Any]:
 
 def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
-    rows, cols = heads.kv_tokens * heads.kv, heads.dim
-    small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
     op = "copy" if plan.fused else "transpose.repeat_kv"  # inductor's kernel streams
-    e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=2)
-    if plan.train and e.keep:
-        e.memory("repeat_kv", "reduce.repeat_kv_backward", rows, cols, large, small, direction="backward", repeat=2)
+    rows, widths = heads.kv_tokens * heads.kv, (heads.dim, heads.dim_v)
+    for cols, repeat in [(heads.dim, 2)] if same(*widths) else [(width, 1) for width in widths]:
+        small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
+        e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=repeat)
+        if plan.train and e.keep:
+            back = "reduce.repeat_kv_backward"
+            e.memory("repeat_kv", back, rows, cols, large, small, direction="backward", repeat=repeat)
 
 
 def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:

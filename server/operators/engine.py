@@ -48,7 +48,7 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer: one product in, rotation with the write to the paged cache, kernel, one product out."""
-    heads = attention.heads_of(plan, att, tokens, source)
+    heads = attention.heads_of(plan, att, style, tokens, source)
     if _kind(att) not in NAMED:
         attention.attend(e, plan, att, style, tokens, source, input_saved=input_saved)
         return

@@ -15,7 +15,7 @@ from tilewise.server.operators.linear import accumulate, all_reduce, operation, 
 from tilewise.server.operators.numbers import Notes, Number, choose, larger
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, index_put_kernels, permute, route
-from tilewise.server.operators.sequences import LIFT, RESIDUAL, SHARED_GATE
+from tilewise.server.operators.sequences import LIFT, OPERATIONS, RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
 
 EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
@@ -79,6 +79,8 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             _experts(e, plan, moe, routing, style)
             combine(e, plan, routing)
             leave(e, plan, moe, tokens)
+            if style.scales_routed and not plan.fused:
+                operation(e, plan, "routed_scale", OPERATIONS["scale"], tokens, hidden)
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
         all_reduce(e, plan, tokens, hidden, "backward")
@@ -88,18 +90,20 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             if moe.shared_gate is not None:
                 project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)
                 operation(e, plan, "shared_gate", SHARED_GATE, tokens, hidden)
-            operation(e, plan, "shared_add", RESIDUAL, tokens, hidden)
+            lifted = style.shared_fp32 and not plan.fused
+            operation(e, plan, "shared_add", OPERATIONS["shared_add_fp32"] if lifted else RESIDUAL, tokens, hidden)
     accumulate(e, plan, tokens, hidden, 1 + (moe.shared is not None) + (moe.shared_gate is not None))
 
 
 def _score(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
-    """The router's product; some lift both of its factors to fp32."""
-    if not style.router_fp32:
+    """The router's product; some lift its input to fp32, and some keep a matrix of 16 bits, to be lifted too."""
+    if not style.lifts_router:
         project(e, plan, (moe.router,), tokens, plain=True)
         return
     if not plan.fused:
         operation(e, plan, "router_lift", LIFT, tokens, moe.router.inputs)
-        operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
+        if style.lifts_router == "both":
+            operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
     project(e, replace(plan, plain=Precision.FP32, width=4), (moe.router,), tokens, plain=True)
 
 

@@ -1,6 +1,5 @@
 """Models of others' measurements: they answer for every GPU end to end, name whose kernels they hold for, widen what they carry."""
 
-import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -153,11 +152,7 @@ def test_a_model_knows_an_origin_by_all_of_its_columns() -> None:
     model = Database.packaged().gpu("b200-sxm-180gb").calibration.model("gemm")  # type: ignore[union-attr]
     known = Origin(engine="sglang", release="0.5.14", kernel="sglang_torch_linear", formats=("bf16",))
     assert code(model, known) > 0
-    assert (
-        code(model, dataclasses.replace(known, release="0.5.15"))
-        == code(model, dataclasses.replace(known, formats=("fp8",)))
-        == 0
-    )
+    assert code(model, replace(known, release="0.5.15")) == code(model, replace(known, formats=("fp8",))) == 0
 
 
 def test_a_tuners_choice_is_one_origin_and_one_of_shuffled_weights_another() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.calibration.published.rows import Column, Rows
@@ -84,7 +85,7 @@ def _mla(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:
     sizes = latent.columns(rows.number("num_heads"), rows.text("phase") == "decode")
     named = {**sizes, "q_heads": sizes["heads"]}
     software, columns = _attention(replace(rows, columns={**rows.columns, **named}))
-    return [replace(one, latent=True) for one in software], columns | {"head_dim_v": sizes["head_dim_v"]}
+    return [dataclasses.replace(one, latent=True) for one in software], columns | {"head_dim_v": sizes["head_dim_v"]}
 
 
 def _moe(rows: Rows) -> tuple[list[Origin], dict[str, Column]]:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints
 
 USUAL_MIN = 100  # points below which an origin answers only where it is named
@@ -98,8 +100,7 @@ class Origin:
         return next((int(rule["rows"]) for rule in rules if self.fits(rule)), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
+class Software(Record):
     """The origins of a model and their names.
 
     precision: in which each multiplies; usual: the one that answers for a Precision, -1 where none does

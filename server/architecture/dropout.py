@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import asdict
 
-@dataclass(frozen=True, slots=True)
-class Dropout:
+from tilewise.hwdb.record import Record
+
+
+class Dropout(Record):
     """embedding: what the first layer reads; attention: the weights of keys; hidden: what each sub-layer adds to the stream."""
 
     embedding: bool = False

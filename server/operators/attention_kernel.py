@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
 from tilewise.server.operators.dropout import drop_weights
@@ -21,8 +22,7 @@ from tilewise.server.operators.plan import Plan
 CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_utils.cpp, cuDNN 9.10 and later)
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Record):
     """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections."""
 
     q: Number
@@ -153,8 +153,7 @@ def backward_kernels(grouped: Number, flash: Number) -> Number:
     return 4 - flash + choose(grouped, 2, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Record):
     """Bytes of attention's operands: queries, keys with values, output, and the softmax statistics of each query."""
 
     q: Number

@@ -63,7 +63,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         if not (plan.decode and encoder):
             hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
             _stack(e, plan, stack, style, hidden_tokens, source)
-        source = length if not (plan.decode and encoder) else plan.context
+        source = plan.context if plan.decode and encoder and text else length
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
@@ -81,14 +81,21 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
         with e.scope(layer="embedding", part="embedding", count=1):
             drop(e, plan, tokens, stack.hidden)
     positions(e, plan, stack, style)
-    for linear in stack.linears:
+    for index, linear in enumerate(stack.linears):
+        first = stack.role != "text" and (
+            index == 0 or linear.weightless
+        )  # reads patches or sound, which have no gradient
+        rows = tokens - plan.batch * stack.class_tokens if first else tokens
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
-            project(e, plan, (linear,), tokens, plain=True)
+            project(e, plan, (linear,), rows, plain=True, input_gradient=not first)
     for block in stack.blocks:
         _block(e, plan, stack, block, style, tokens, source)
     for n in stack.norms:
         with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
             norm(e, plan, n, tokens, style)
+    for linear in stack.pooled:
+        with e.scope(layer=f"{stack.name}.pooled", part="vision", count=1):
+            project(e, plan, (linear,), plan.batch, plain=True)
     for linear in stack.projector:
         with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
             project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Series
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout

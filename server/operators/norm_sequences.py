@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.sequences import FROM_FP32, TO_FP32, Operands, Sequence, launch

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.server import stacks
 from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
 from tilewise.server.architecture.model import Architecture
@@ -13,8 +12,7 @@ from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """How a workload runs.
 
     stack:  the program that runs it; fused: whether its pointwise chains are fused kernels

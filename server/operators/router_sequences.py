@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewise.hwdb.record import Record
 from tilewise.server.operators.sequences import FROM_FP32, TO_FP32, Sequence, launch
 
 
-@dataclass(frozen=True, slots=True)
-class Router:
+class Router(Record):
     """From logits to scores of experts, tokens x experts; small: further kernels over the chosen experts alone.
 
     in_place: the chosen weights are divided by their sum in place, of which autograd sees nothing

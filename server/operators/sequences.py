@@ -13,14 +13,13 @@ inductor makes of it. The sequences were read off transformers' source and check
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import kernel_codes
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Record):
     """Bytes of a set of operands: per element, per row and per column, activation-wide and fixed-width apart."""
 
     element_a: int
@@ -49,8 +48,7 @@ class Operands:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Record):
     """Kernels of one kind: `times` launches that each read and write these operands.
 
     op, variant: codes of the kernel; wide: its first operand is fp32 in every model
@@ -84,13 +82,12 @@ def launch(kernel: str, read: str, written: str, **options: Any) -> Launches:
     return Launches(*kernel_codes(kernel), wide, whole, Operands.of(read), Operands.of(written), **options)
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Record):
     """One operation: forward and backward kernels, and the operands autograd keeps between them."""
 
     forward: tuple[Launches, ...]
     backward: tuple[Launches, ...] = ()
-    saved: Operands = field(default_factory=lambda: Operands.of(""))
+    saved: Operands = Operands.of("")
 
 
 TO_FP32 = launch("cast", "a", "f", only_narrow=True)

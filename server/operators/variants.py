@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec.structs import replace
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Record):
     """One family's way.
 
     norm:       key of norm_sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)

@@ -15,14 +15,15 @@ models with odd sizes (H100, 2026-11-28).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, OP_CODES, Floats, Ints, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State
 from tilewise.server.architecture.sizes import UnlikeShapes
@@ -63,8 +64,7 @@ def padding_bytes(table: OperatorTable) -> Any:
     return found if table.shapes > 1 else float(found[0])
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
+class Padded(Record):
     """changed: products with a size off whole vectors; table: with those sizes rounded up."""
 
     changed: Mask

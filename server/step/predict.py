@@ -7,7 +7,6 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -17,6 +16,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, OperatorTable
 from tilewise.hwdb.times import Times
@@ -42,8 +42,7 @@ from tilewise.server.step.time import launches, step_sums
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class Shapes(Record, kw_only=True):
     """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it."""
 
     architecture: Architecture
@@ -89,7 +88,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     found = predict_many(gpu, arch, workload)
     (brief,), steps = found.briefs(), found.steps
     return Report(
-        **{each.name: getattr(brief, each.name) for each in fields(Brief)},
+        **{name: getattr(brief, name) for name in Brief.__struct_fields__},
         layers=layers(steps),
         operators=operators(steps) if detailed else (),
         table=steps.table,
@@ -179,7 +178,7 @@ def check_alike(table: OperatorTable) -> None:
 
 
 def calibration_of(gpu: Gpu) -> str:
-    return "" if gpu.calibration is None else gpu.calibration.id
+    return gpu.answers_by
 
 
 def _check_utilisation(used: Floats, peak: Peak) -> None:

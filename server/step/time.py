@@ -8,13 +8,13 @@ its cache at each step, and cuDNN plans attention anew for each length: that hol
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
@@ -38,8 +38,7 @@ PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
 BEFORE_SYNC, ASKS = "positions", "packed_check"
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Record):
     """Totals of a table, one entry a candidate shape.
 
     low_s, high_s: at the bounds of the kernels' times, of the launch cost and of the program; launch_low_s, launch_high_s: of the launch cost alone

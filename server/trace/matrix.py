@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Layout, Phase
 from tilewise.server.operators.attention_kernel import Moved, backward_row, forward_row, pairs
 from tilewise.server.operators.emitter import Emitter
@@ -62,8 +62,7 @@ def precision_of(call: Call, operand: Operand) -> Precision:
     return PRECISIONS.get(operand.dtype, Precision.FP64)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """y[m,n] = a[m,k] b[k,n], and how a and b lie."""
 
     m: int

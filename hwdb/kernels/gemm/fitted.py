@@ -8,11 +8,11 @@ The constants below only set the scale that the residual starts from; it is fitt
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import machines, roofline
@@ -20,6 +20,7 @@ from tilewise.hwdb.kernels.gemm import choice as gemm_choice
 from tilewise.hwdb.kernels.gemm.choice import OUTPUT, Choice, ChoiceModel, Problem
 from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, merge
@@ -52,8 +53,7 @@ NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow 
 ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
 
 
-@dataclass(frozen=True, slots=True)
-class Physics:
+class Physics(Record):
     """Parts of the base time in seconds, and what it stands on; arrays of shape (rows,)."""
 
     base_s: Floats
@@ -151,8 +151,7 @@ def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
     return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 4 + surety)
 
 
-@dataclass(frozen=True, slots=True)
-class GemmModel:
+class GemmModel(Record):
     """Kernel choice, residual, and how each configuration reads to a person."""
 
     choice: ChoiceModel

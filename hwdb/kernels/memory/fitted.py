@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
@@ -16,8 +16,19 @@ from tilewise.hwdb.kernels.memory import choice as memory_kernels
 from tilewise.hwdb.kernels.memory import physics as memory_law
 from tilewise.hwdb.kernels.memory.choice import WIDE, Catalogue
 from tilewise.hwdb.kernels.memory.physics import Walls, Work
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, kernel_codes, table_from_columns
+from tilewise.hwdb.table import (
+    Floats,
+    Ints,
+    Kind,
+    Label,
+    OperatorTable,
+    Residency,
+    kernel_codes,
+    present,
+    table_from_columns,
+)
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
@@ -32,8 +43,7 @@ LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their by
 BYTES_LOG2, COLS_LOG2_MAX = (20.0, 30.0), 18.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryModel:
+class MemoryModel(Record):
     """catalogue: which kernel answers; constants: (kernels, paths, 6) of the law; kinds: class of each kernel; share: of the residual, by class."""
 
     catalogue: Catalogue
@@ -86,8 +96,7 @@ def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
 measured_s = regression.replayed_s
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Measured points as the fit sees them: kernels as (name, wide), each one's class, each point's kernel."""
 
     kernels: list[tuple[str, bool]]
@@ -206,7 +215,7 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     both = np.log2(np.maximum(work.read + work.written, 1.0))
     wide = np.where(kind > LAST_STREAM, np.minimum(cols, COLS_LOG2_MAX), 0.0)
     place = np.stack([np.clip(both, *BYTES_LOG2), wide], 1)
-    which = np.concatenate([kind[:, None] == np.unique(kinds), kernel[:, None] == np.arange(len(kinds))], 1)
+    which = np.concatenate([kind[:, None] == np.array(present(kinds)), kernel[:, None] == np.arange(len(kinds))], 1)
     regular = 2 * kind + (work.path > 0)  # what leaves a rest of a vector or a block is less sure, and rare in models
     return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kernel, regular)
 

@@ -124,6 +124,21 @@ def test_what_lies_in_l2_is_never_slower(log_rows: int) -> None:
     assert warm.time_s[0] <= 1.03 * predict(one(*shape)).time_s[0]
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(8, 14), st.floats(0, 1))
+def test_what_the_kernel_before_left_comes_from_l2_as_far_as_it_fits(log_rows: int, share: float) -> None:
+    rows = 2**log_rows
+    read, written = 4.0 * rows * 1024, 2.0 * rows * 1024
+    table = one("add", rows, 1024, read, written, recent_bytes=share * read)
+    traits = memory_kernels.traits()[np.array([memory_kernels.class_of("add")])]
+    missed = memory_law.work(table, traits, SKU).missed[0]
+    without = memory_law.work(one("add", rows, 1024, read, written), traits, SKU).missed[0]
+    fits, overflows = read + written < 0.5 * SKU.l2_bytes, read + written > 1.1 * SKU.l2_bytes
+    assert missed <= without
+    assert not fits or missed == pytest.approx((1 - share) * read)
+    assert not overflows or missed == without
+
+
 def test_large_streams_are_bound_by_memory_and_small_ones_by_launch() -> None:
     assert predict(one("add", 16384, 4096, 2.7e8, 1.34e8)).wall[0] == Wall.MEMORY
     assert predict(one("add", 16, 512, 3.3e4, 1.6e4)).wall[0] == Wall.LAUNCH

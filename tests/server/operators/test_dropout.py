@@ -1,10 +1,10 @@
 """Dropout: what transformers' classes drop in training, by the config's rates or their own."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.server.architecture import read

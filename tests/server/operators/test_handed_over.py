@@ -13,7 +13,7 @@ from tilewise.hwdb.table import OperatorTable
 from tilewise.hwdb.times import State
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
-from tilewise.server.operators.sequences import NORMS, Launches, launch
+from tilewise.server.operators.sequences import NORMS, Launches, launches
 
 HWDB = Database(Path(__file__).parents[3] / "hwdb")  # with the measurements, which an installed package leaves out
 
@@ -26,13 +26,13 @@ def table_of(sequence: tuple[Launches, ...], rows: Number, cols: Number) -> Oper
 
 
 def test_a_kernel_reads_what_the_one_before_wrote_and_the_first_reads_from_memory() -> None:
-    sequence = (launch("cast a>f"), launch("reduce f>r"), launch("mul.row fr>f"))
+    sequence = tuple(launches("cast a>f, reduce f>r, mul.row fr>f"))
     found = table_of(sequence, 64, 1024)
     assert found.recent_bytes.tolist() == [0, 4 * 64 * 1024, 4 * 64]
 
 
 def test_a_kernel_that_is_launched_again_reads_what_it_wrote() -> None:
-    found = table_of((launch("3 pointwise a>a"),), 64, 1024)
+    found = table_of(tuple(launches("3 pointwise a>a")), 64, 1024)
     assert found.recent_bytes.tolist() == found.bytes_written.tolist()
 
 

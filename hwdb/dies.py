@@ -27,7 +27,7 @@ def carried(sku: Sku, there: Sku) -> Sku:
             value=one.value * _datasheet(sku, key) / _datasheet(there, key),
             source=f"as the {there.name}: {one.source}",
             trust=Trust.DATASHEET,
-        )  # fmt: skip
+        )
         for key, one in lacking.items()
     }
     return replace(sku, ceilings={**sku.ceilings, **mine})

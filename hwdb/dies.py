@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import Trust

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.kernels import limits, machines, power, roofline
 from tilewise.hwdb.kernels.collective import all_reduce
@@ -18,9 +18,10 @@ from tilewise.hwdb.kernels.software import Origin, code
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.remembered import times_of
 from tilewise.hwdb.sku import Peak, Sku
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, OperatorTable, present
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
@@ -42,8 +43,7 @@ class Models(Protocol):
         """The fitted model of a family, empty where there is none."""
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Record):
     """sku: the datasheet; calibration: what was measured on it, None where nothing was; published: beside a measured one,
 
     answers rows that name a serving engine's kernels and kinds of operators that were not measured, such as collectives;
@@ -98,7 +98,7 @@ class Gpu:
         named = (table.library > 0) & (self.published is not None)
         places = 2 * kinds + named  # one number, since a million rows of pairs are slow to tell apart
         parts = []
-        for place in np.unique(places).tolist():
+        for place in present(places):
             rows = np.flatnonzero(places == place)
             part = table if len(rows) == len(table) else table.select(rows)
             parts.append((rows, self._answered(part, place // 2, bool(place % 2), state)))
@@ -130,7 +130,7 @@ class Gpu:
             return times
         rough = roofline.predict(table.select(refused), {}, self.sku, state)
         fair = ~rough.refused & ((kind is Kind.MEMORY) | (rough.time_s < SMALL_S))
-        kept = np.setdiff1d(np.arange(len(table)), refused[fair])
+        kept = np.delete(np.arange(len(table)), refused[fair])
         answered = np.flatnonzero(fair)
         return merge(len(table), [(kept, times.select(kept)), (refused[fair], rough.select(answered))])
 

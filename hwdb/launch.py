@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
 
 MODES = ("eager", "compiled", "graph")
 Range = tuple[float, float, float]  # low, value and high of a 90 % interval
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Record):
     """Seconds, each a 90 % range.
 
     issue_s: CPU time to issue one kernel; a step lasts max(GPU busy, CPU issue)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 import tomllib
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.kinds import by_code

@@ -10,12 +10,13 @@ which needs fewer cycles when the memory system, whose clock stays, has more tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import Times
@@ -31,8 +32,7 @@ PRIOR = 0.05  # weight of the log by which a format's energy differs from what i
 EXPONENT = 2.4  # dynamic power ~ clock x voltage^2, and voltage falls with the clock over this range
 
 
-@dataclass(frozen=True, slots=True)
-class Power:
+class Power(Record):
     """Demand of each row in W at the boost clock, and the clock each row's mix settles at; arrays of shape (rows,)."""
 
     demand_w: Floats
@@ -104,8 +104,7 @@ def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: S
 MEASURED = ("gemm",)
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Sustained points: FLOP/s and byte/s at the burst time, clock in Hz, W, sustained over burst time, share of the matrix units."""
 
     kind: Ints
@@ -118,7 +117,7 @@ class Points:
     compute: Floats
 
     def __getitem__(self, rows: Any) -> Points:
-        return Points(*(getattr(self, name)[rows] for name in self.__slots__))
+        return Points(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import clock, roofline

@@ -10,12 +10,12 @@ read it (hwdb/kernels/transfer.toml); `python scripts/docs measure_transfer.tabl
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch_kernels
 import transfer_file
+from msgspec.structs import replace
 
 from tilewise.calibration.published import points, rows
 from tilewise.hwdb.database import Database

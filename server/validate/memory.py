@@ -45,13 +45,14 @@ def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Fl
     """The kernels of one call over rows x cols."""
     residency = np.full(len(rows), int(Residency.WARM)) if entry["residency"] == "warm" else _rotating(rows * cols)
     for launch in entry["launches"]:
-        read, written = (
-            Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written")
+        read, written, recent = (
+            Operands.of(launch.get(side, "")).bytes(rows, cols, rows * cols, WIDTH) + 0 * rows
+            for side in ("read", "written", "recent")
         )
         e.add(
             name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
             precision=NAMES[launch.get("precision", "bf16")], residency=sizes(residency), rows=sizes(rows), cols=sizes(cols),
-            bytes_read=sizes(read + 0 * rows), bytes_written=sizes(written + 0 * rows),
+            bytes_read=sizes(read), bytes_written=sizes(written), recent_bytes=sizes(recent),
             special=sizes(launch.get("special", 0) * rows * cols),
         )  # fmt: skip
 

@@ -8,10 +8,10 @@ wider intervals.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import clock, roofline, tiles, transfer

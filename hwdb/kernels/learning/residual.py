@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import extrapolation, law, mlp, regression
 from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.kernels.software import Origin, Software
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 
@@ -25,8 +26,7 @@ NETS = 3
 LIMIT = 1.0  # the residual's largest factor, log
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Walls of rows at datasheet rates, and what else a family knows; arrays of shape (rows,).
 
     features: what the residual may depend on besides the law; place: up to three log2 sizes, shape (rows, dims);
@@ -42,8 +42,7 @@ class Work:
     added: Sequence[Any] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Published times. software: index into `origins`; gpu: index into `skus`, the first is the one that is fitted for."""
 
     table: OperatorTable
@@ -96,8 +95,7 @@ def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**model, "grid": np.where(grid == FAR, np.float32(np.inf), grid)}
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Record):
     """A fitted model, opened."""
 
     software: Software

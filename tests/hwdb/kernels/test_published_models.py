@@ -1,12 +1,12 @@
 """Models of others' measurements: they answer for every GPU end to end, name whose kernels they hold for, widen what they carry."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu

@@ -22,7 +22,12 @@ def carried(sku: Sku, there: Sku) -> Sku:
     """`sku` with the ceilings that only its twin has."""
     lacking = {key: one for key, one in there.ceilings.items() if key not in sku.ceilings}
     mine = {
-        key: replace(one, value=one.value * _datasheet(sku, key) / _datasheet(there, key), trust=Trust.DATASHEET)
+        key: replace(
+            one,
+            value=one.value * _datasheet(sku, key) / _datasheet(there, key),
+            source=f"as the {there.name}: {one.source}",
+            trust=Trust.DATASHEET,
+        )
         for key, one in lacking.items()
     }
     return replace(sku, ceilings={**sku.ceilings, **mine})

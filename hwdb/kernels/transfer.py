@@ -24,7 +24,7 @@ from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, VARIANTS, Floats, Kind, OperatorTable, Phase
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, VARIANTS, Floats, Ints, Kind, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 NORMS = {OP_CODES[f"{norm}{back}"]: f"norm{back}" for norm in ("rmsnorm", "layernorm") for back in ("", "_backward")}
@@ -65,33 +65,48 @@ def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], 
         table, precision=np.full(len(table), int(Precision.BF16)), bytes_read=table.bytes_read * 2.0 / narrow
     )
     rough, wide = (roofline.predict(rows, {}, sku, state) for rows in (table, twin))
-    scaled = _scaled(measured(twin), rough.time_s / wide.time_s, words(table), sku)
+    scaled = _scaled(
+        measured(twin),
+        rough.time_s / wide.time_s,
+        ["gemm", "grouped_gemm"],
+        (table.kind != Kind.GEMM).astype(np.int64),
+        sku,
+    )
     return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
 
 
 def _own(fitted: Times, rough: Times, table: OperatorTable, there: Sku, sku: Sku, least: Trust) -> Times:
     """`fitted` scaled to this GPU, without what the sibling alone has: its kernels' names, and waves over its SMs."""
     mine = replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
-    names, ratio = narrowed(table, sku), ratios(table, sku, there)
+    names, which = _told(table, sku)
+    ratio = ratios(table, sku, there)
     if least is Trust.MEASURED:
-        return _scaled(mine, ratio * np.exp(-_of("bias", names, sku, mine.time_s * ratio)), names, sku)
-    return _possible(_scaled(mine, ratio, names, sku), roofline.predict(table, {}, sku, State.BURST).low_s)
+        off = _of("bias", names, which, sku, mine.time_s * ratio)
+        return _scaled(mine, ratio * np.exp(-off), names, which, sku)
+    return _possible(_scaled(mine, ratio, names, which, sku), roofline.predict(table, {}, sku, State.BURST).low_s)
 
 
-def _scaled(fitted: Times, ratio: Floats, names: list[str], sku: Sku) -> Times:
-    added = unsure(names, sku, fitted.time_s * ratio)
+def _told(table: OperatorTable, sku: Sku) -> tuple[list[str], Ints]:
+    """The `narrowed` words of a table, each once, and which is each row's."""
+    columns = (table.kind, table.phase, table.op, table.variant, backend(table))
+    _, first, which = np.unique(
+        np.ravel_multi_index(columns, (64, 64, 512, 512, 512)), return_index=True, return_inverse=True
+    )
+    return narrowed(table.select(first), sku), which
+
+
+def _scaled(fitted: Times, ratio: Floats, names: list[str], which: Ints, sku: Sku) -> Times:
+    time_s = fitted.time_s * ratio
+    added = unsure(names, which, sku, time_s)
     low, high = (np.hypot(np.log(bound / fitted.time_s), added) for bound in (fitted.low_s, fitted.high_s))
-    timed = np.array([facts()["timed"].get(name, {}).get(sku.generation, np.inf) for name in names])
+    timed = np.array([facts()["timed"].get(name, {}).get(sku.generation, np.inf) for name in names])[which]
+    seen = (time_s >= timed) & (fitted.trust == Trust.MEASURED)
     return replace(
         fitted,
         **{name: getattr(fitted, name) * ratio for name in SCALED},
-        low_s=fitted.time_s * ratio * np.exp(-low),
-        high_s=fitted.time_s * ratio * np.exp(high),
-        trust=np.where(
-            (fitted.time_s * ratio >= timed) & (fitted.trust == Trust.MEASURED),
-            int(Trust.PUBLISHED),
-            int(Trust.DATASHEET),
-        ),
+        low_s=time_s * np.exp(-low),
+        high_s=time_s * np.exp(high),
+        trust=np.where(seen, int(Trust.PUBLISHED), int(Trust.DATASHEET)),
     )
 
 
@@ -150,16 +165,15 @@ def error(word: str, sku: Sku) -> float:
     return float(max(_known("error", word, sku)))
 
 
-def unsure(names: list[str], sku: Sku, time_s: Floats) -> Floats:
-    """`error` by row, for kernels that take as long as `time_s`."""
-    return _of("error", names, sku, time_s)
+def unsure(names: list[str], which: Ints, sku: Sku, time_s: Floats) -> Floats:
+    """`error` by row, of kernels that take as long as `time_s`; which: index into `names`."""
+    return _of("error", names, which, sku, time_s)
 
 
-def _of(section: str, names: list[str], sku: Sku, time_s: Floats) -> Floats:
+def _of(section: str, names: list[str], which: Ints, sku: Sku, time_s: Floats) -> Floats:
     """By row the entry of a section for its word: lines over log(time) between `knots_s`."""
-    words_, which = np.unique(np.array(names, str), return_inverse=True)
-    found, knots = np.zeros(len(names)), np.log(facts()["knots_s"])
-    for at, word in enumerate(words_.tolist()):
+    found, knots = np.zeros(len(which)), np.log(facts()["knots_s"])
+    for at, word in enumerate(names):
         rows = which == at
         found[rows] = np.interp(np.log(time_s[rows]), knots, np.resize(_known(section, word, sku), len(knots)))
     return found

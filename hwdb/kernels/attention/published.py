@@ -153,6 +153,9 @@ def _odd(table: OperatorTable, over_latent: Any) -> Any:
 
 def _engine(table: OperatorTable, sku: Sku, time_s: Floats) -> Floats:
     """What is added where nobody is named: torch's kernel is another than the engine's."""
-    words = np.where(table.phase == Phase.DECODE, "engine_attention_decode", "engine_attention_forward")
-    added: Floats = np.where(table.library > 0, 0.0, transfer.unsure(words.tolist(), sku, time_s))
+    words, which = (
+        ["engine_attention_decode", "engine_attention_forward"],
+        (table.phase != Phase.DECODE).astype(np.int64),
+    )
+    added: Floats = np.where(table.library > 0, 0.0, transfer.unsure(words, which, sku, time_s))
     return added

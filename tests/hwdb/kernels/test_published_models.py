@@ -77,7 +77,7 @@ def test_a_carry_over_is_the_siblings_time_by_the_ratio_of_rooflines_less_what_t
     assert mine.any()
     missed = carried.time_s / (fitted.time_s * transfer.ratios(rows, sku, there.sku))
     assert missed[mine] == pytest.approx(np.exp(-transfer.facts()["bias"]["memory"]["blackwell"]))
-    added = transfer.unsure(["memory"] * len(rows), sku, carried.time_s)
+    added = transfer.unsure(["memory"], np.zeros(len(rows), np.int64), sku, carried.time_s)
     widened = np.hypot(np.log(fitted.high_s / fitted.time_s), added)
     assert np.log(carried.high_s / carried.time_s)[mine] == pytest.approx(widened[mine])
     assert (carried.trust[mine] == Trust.DATASHEET).all()
@@ -99,7 +99,7 @@ def test_a_training_steps_attention_and_norms_on_blackwell_rest_on_torchs_own_ke
 def test_a_short_kernel_is_carried_to_another_generation_with_more_doubt_than_a_long_one() -> None:
     sku = Database.packaged().sku("b200-sxm-180gb")
     words = ["cudnn_forward", "cudnn_backward"]
-    short, long = (transfer.unsure(words, sku, np.full(2, seconds)) for seconds in (1e-5, 1e-3))
+    short, long = (transfer.unsure(words, np.arange(2), sku, np.full(2, seconds)) for seconds in (1e-5, 1e-3))
     assert (short > 2 * long).all()
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tilewise.calibration import sorts
 from tilewise.calibration.benchmarks import FAMILIES, SHARES, Benchmark, benchmark
 from tilewise.calibration.protocol import SUSTAINED_S, Case, Level, Target
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 POINT_S = 0.05  # what a burst point costs, for the plan's estimate
@@ -38,8 +39,7 @@ class Queue:
         return self.todo[self.position - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """Benchmarks by family, and the queues: one a family, and "power" for the sustained points of all of them."""
 
     benchmarks: dict[str, Benchmark]

@@ -10,16 +10,17 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_flash_attention
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -69,8 +70,7 @@ FORWARD_RATE, BACKWARD_RATE = 4.5e14, 3.5e14  # FLOP/s, for estimates only
 LIMIT_S = {"forward": 5e-3, "backward": 8e-3, "decode": 1.5e-3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Record, kw_only=True):
     """The columns behind phase and backend, in their order."""
 
     batch: int

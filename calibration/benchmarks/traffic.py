@@ -17,14 +17,15 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -81,8 +82,7 @@ WIDE = (1536, 2560, 4864, 8192, 10240, 11008, 14336, 18944, 28672)
 ROWS = (1, 16, 64, 256, 512, 1024, 2048, 2048, 4096, 4096, 4096, 8192, 8192, 16384, 16384, 32768, 65536)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record):
     """Sizes of one point; see the columns."""
 
     rows: int
@@ -94,8 +94,7 @@ class Sizes:
 Draw = Callable[[random.Random], Sizes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Record, kw_only=True):
     """One operator and how it is called.
 
     read, written: bytes of one call; build: a call with operands cut from the pool

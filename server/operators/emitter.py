@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import (
     COLUMNS,
     OP_CODES,
@@ -41,8 +41,7 @@ Row = dict[str, Number]
 codes = cache(kernel_codes)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """Bytes that the forward saves, or that the backward makes as a gradient while `working` bytes are alive."""
 
     saved: Number
@@ -145,15 +144,17 @@ class Emitter:
         special: Number = 0,
         flops: Number = 0,
         wide: bool = False,
+        library: int = 0,
     ) -> None:
         """One memory-bound kernel ("op" or "op.variant") over rows x cols, `read` and `written` bytes in all.
 
-        wide: its first input is fp32 whatever the activations are
+        wide: its first input is fp32 whatever the activations are; library: hwdb.table.ENGINES_OWN for an engine's kernel
         """
         code, variant = codes(kernel)
         self.add(
             name, direction, _MEMORY, repeat, op=code, variant=variant, rows=rows, cols=cols, bytes_read=read,
             bytes_written=written, precision=Precision.FP32 if wide else self.precision, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
+            library=library,
         )  # fmt: skip
 
     def launches(
@@ -223,7 +224,7 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
-        skew: float = 0.0,
+        skew: Number = 0.0,
     ) -> None:
         """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k

@@ -11,7 +11,7 @@ import numpy as np
 from tilewise.hwdb.kernels.memory import choice as memory_kernels
 from tilewise.hwdb.kernels.memory import fitted as memory
 from tilewise.hwdb.precision import NAMES
-from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
+from tilewise.hwdb.table import ENGINES_OWN, OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.sequences import Operands
 from tilewise.server.validate import rules
@@ -102,7 +102,7 @@ def _known(family: str, op: str, variant: str) -> bool:
 
 
 def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
-    """[quantize]: read in 16 bit, written in 8."""
+    """[quantize]: read in 16 bit, written in 8, by an engine's kernel."""
     rows, moved = rules.usable(found), sheet.number("bytes_moved")
     parts = [_moved(rows, "quantize", sheet, moved * 2 / 3, moved / 3)] if len(rows) else []
     return _asked(sheet, found, parts, sheet.text("op"), np.full(len(sheet), "fp8"))
@@ -110,7 +110,8 @@ def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
 
 def _moved(rows: Ints, op: str, sheet: Sheet, read: Floats, written: Floats) -> Part:
     shape = [sizes(sheet.number(name)[rows]) for name in ("rows", "cols")]
-    return emitted(rows, lambda e: e.memory(op, op, shape[0], shape[1], sizes(read[rows]), sizes(written[rows])))
+    moved = sizes(read[rows]), sizes(written[rows])
+    return emitted(rows, lambda e: e.memory(op, op, shape[0], shape[1], *moved, library=ENGINES_OWN))
 
 
 def ask_bandwidth(sheet: Sheet, found: list[str]) -> Asked:

@@ -14,13 +14,14 @@ An optimizer's launches over lists of tensors stand for rows; a block walks thro
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.memory.choice import Traits
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, OperatorTable, Residency
 
@@ -54,8 +55,7 @@ PATHS = 5  # that a kernel may have
 PATH_MIN = 3  # points of either kind below which a kernel has one set of constants
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Rows as the law sees them; arrays of shape (rows,).
 
     missed: bytes that come from or go to device memory
@@ -79,7 +79,7 @@ class Work:
     l2_bytes_per_s: float
 
     def __getitem__(self, rows: NDArray[np.bool_] | Ints) -> Work:
-        return replace(self, **{name: getattr(self, name)[rows] for name in self.__slots__[:-1]})
+        return replace(self, **{name: getattr(self, name)[rows] for name in self.__struct_fields__[:-1]})
 
 
 def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = None) -> Work:
@@ -184,8 +184,7 @@ def _miss(footprint: Floats) -> Floats:
     return np.clip((footprint - HOT) / (GONE - HOT), 0.0, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class Walls:
+class Walls(Record):
     """Seconds of each part; arrays of shape (rows,). hidden_s: of rows or latency, what passes while bytes do."""
 
     floor_s: Floats

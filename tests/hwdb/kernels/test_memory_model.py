@@ -200,3 +200,25 @@ def test_codes_of_ops_and_variants_are_unique() -> None:
 def test_an_unknown_kernel_name_is_no_code(kernel: str) -> None:
     with pytest.raises(KeyError):
         kernel_codes(kernel)
+
+
+def test_short_rows_of_a_compiled_norm_cost_by_their_bytes_where_long_ones_alone_were_measured() -> None:
+    h100, h200 = (Database.packaged().gpu(name) for name in ("h100-sxm5-80gb", "h200-sxm-141gb"))
+    for cols in (64, 128, 256):
+        rows, size = 2**24 // cols, 2 * 2**24
+        found = []
+        for gpu in (h100, h200):
+            op, variant = kernel_codes("rmsnorm.compiled")
+            sizes = {
+                "op": op,
+                "variant": variant,
+                "rows": rows,
+                "cols": cols,
+                "bytes_read": 2.0 * size,
+                "bytes_written": 2.0 * size,
+            }
+            kind = {"kind": int(Kind.MEMORY), "precision": int(Precision.BF16)}
+            columns = {name: np.array([value]) for name, value in (sizes | kind).items()}
+            norm = table_from_columns([Label(name="norm", layer="", part="")], 1, 1, columns)
+            found.append(float(gpu.predict(norm).time_s[0]))
+        assert 0.5 < found[1] / found[0] < 2

@@ -290,3 +290,20 @@ def test_every_row_of_every_shared_table_is_judged_or_has_a_reason(shared: Path)
         assert (judged | (outcome.reasons != "")).all(), path.name
         if path.parent.name == "h100" and "kernels" not in path.name:
             assert (judged | outcome.refused).all(), path.name
+
+
+def test_another_release_than_the_calibrations_widens_an_interval_and_is_judged_apart() -> None:
+    rows = [
+        f"{software},bf16,4096,4096,4096,230"
+        for software in ("torch 2.6.0+cu124", "torch 2.11.0+cu130", "", "a library")
+    ]
+    found = validated("software,dtype,m,n,k,time_us\n" + "\n".join(rows) + "\n").outcome
+    older, same, unsaid, unknown = (found.quantities[0].high / found.quantities[0].predicted).tolist()
+    assert older == pytest.approx(unknown) and same == pytest.approx(unsaid)
+    assert older > 1.15 and same < 1.1
+    assert found.groups["release"].tolist() == [
+        "another release",
+        "the calibration's",
+        "the calibration's",
+        "another release",
+    ]

@@ -5,6 +5,7 @@ A model module is tilewise.hwdb.kernels.<name> with
     MEASURED: tuple[str, ...]       measurement families that it stands on (default: its own name)
     from_calibration(calibration: Calibration, sku: Sku) -> Mapping[str, NDArray | JSON value]
         the model, fitted to the rows whose `held` is False; what is no array goes into the .json
+        with SIBLINGS = True it takes a third argument, the measured calibrations of GPUs with the same SMs and software
     table(measurements: Mapping[str, Measurements]) -> OperatorTable
         one row a point, families in MEASURED's order; without it a model is fitted but not judged
     predict(table, model, sku, state) -> Times
@@ -33,7 +34,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OPS, OperatorTable
-from tilewise.hwdb.times import State
+from tilewise.hwdb.times import State, Trust
 
 MODELS = ("gemm", "grouped_gemm", "attention", "memory", "collective", "launch", "power")
 
@@ -80,13 +81,35 @@ def _fit_one(name: str, calibration: Calibration, sku: Sku, draft: Path, errors:
     if not families:
         return "not measured"
     # models are fitted in the order of MODELS; a later one may ask an earlier one
-    model = dict(module.from_calibration(Calibration(draft), sku))
+    more = (siblings(calibration, sku),) if getattr(module, "SIBLINGS", False) else ()
+    model = dict(module.from_calibration(Calibration(draft), sku, *more))
     write_model(draft, name, model)
     if hasattr(module, "table"):
         errors += _errors(
             name, module, model, {family: _judged(calibration.measurements(family)) for family in families}, sku
         )
     return "fitted"
+
+
+def siblings(calibration: Calibration, sku: Sku) -> list[tuple[Calibration, Sku]]:
+    """The packaged, measured calibrations of other SKUs with the same SMs, clock and software, where their points are at hand."""
+    database, found = Database.packaged(), []
+    for other in map(database.sku, database.skus()):
+        chosen = database.active(other.name)
+        if other.name == sku.name or _sms(other) != _sms(sku) or not chosen:
+            continue
+        theirs = database.calibration(other.name, chosen)
+        if theirs.trust is Trust.MEASURED and theirs.card["stack"] == calibration.card["stack"] and _has_points(theirs):
+            found.append((theirs, other))
+    return found
+
+
+def _sms(sku: Sku) -> tuple[object, ...]:
+    return sku.generation, sku.sm_count, sku.clock_boost_hz
+
+
+def _has_points(calibration: Calibration) -> bool:
+    return (calibration.folder / "measurements").is_dir()  # an installed wheel leaves them out
 
 
 def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ class Work(Record):
     products, loads, elements: clocks that one tile's matrix products, its loads from L2 and its exponentials take at full
                rates
     masked:    masked tiles of a block; ragged: columns end within a tile; local: every tile is masked (a window)
-    wave:      blocks of the last wave that are missing, in waves; 0 under a causal mask, whose blocks differ
+    wave:      blocks of the last wave that are missing, in waves; under a causal mask so far as its blocks are alike
     padded:    heads are narrower than the kernel, of which they fill `filled`
     bytes:     q, k, v, out once; helper_bytes: what the kernels before and after move
     helpers:   their number; partials: splits to be combined beyond the first, of heads 128 wide where the width counts
@@ -99,7 +99,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
         ragged=(np.where(backward > 0, table.seq_q, table.seq_kv) % grid.inner > 0) & ~decode,
         local=local,
         causal=causal,
-        wave=np.where(causal & ~local, 0.0, np.ceil(filled) - filled),
+        wave=(np.ceil(filled) - filled) * np.where(causal & ~local, _alike(grid), 1.0),
         padded=table.head_dim != grid.width,
         filled=(table.head_dim + table.head_dim_v) / (grid.width + value),
         bytes=(queries + keys) * (table.head_dim + table.head_dim_v),
@@ -107,6 +107,11 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
         helpers=helpers,
         partials=(grid.splits - 1) * np.where(COMBINED_BY_WIDTH[grid.kernel], grid.width / 128, 1.0),
     )
+
+
+def _alike(grid: Grid) -> Floats:
+    """The shortest block over the longest under a causal mask: 1 where a head has one block alone."""
+    return np.minimum(np.ceil(grid.outer / grid.inner) / grid.longest, 1.0)
 
 
 def _helpers(table: OperatorTable, grid: Grid, queries: Floats) -> tuple[Floats, Floats]:

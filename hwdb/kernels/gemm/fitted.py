@@ -7,7 +7,7 @@ The constants below only set the scale that the residual starts from; it is fitt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +22,14 @@ from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
+from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, mixed, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 if TYPE_CHECKING:
     from tilewise.hwdb.calibration import Calibration, Measurements
 
 MEASURED = ("gemm", "batched_gemm")
+SIBLINGS = True  # products take as long on other GPUs with the same SMs, but for what memory binds
 # Octaves beyond which the fitted time is no better than the roofline's: on held-out points of the H100 and H200 the median error
 # of the first is 17 % at 3 to 4 octaves (roofline 20 to 54 %), farther out 28 to 64 % (28 to 44 %, of both together 27 to 39 %)
 FAR = 4.0
@@ -40,6 +41,7 @@ SHARED_BYTES_PER_CLOCK = 64.0  # per SM from L2 into shared memory
 BANDWIDTH = 0.9  # of the datasheet's
 SPLIT_S = 1.5e-6  # the reduction kernel of split-K
 OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and sm75 kernels on Hopper, of its peak
+PLAN = mlp.Training(hidden=(128, 64), epochs=100, batch=256, rate=6e-3, decay=0.1)
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
@@ -135,6 +137,7 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
     columns += [(p.layout == layout).astype(np.float32) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
     columns += [(p.precision == code).astype(np.float32) for code in ENCODED]
     columns += [(choice.algorithm == code).astype(np.float32) for code in (66, 23, 24, 13, 11)]
+    columns += [np.zeros(len(p.m), np.float32)]  # 1 where a fit takes rows of a sibling
     return np.stack(columns).T.astype(np.float32, copy=False)
 
 
@@ -172,22 +175,50 @@ PRECISIONS = {
 }  # fmt: skip
 
 
-def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, NDArray[Any]]:
-    """The model as arrays, fitted to the burst points that are not held out and to the library's own choices."""
+def from_calibration(
+    calibration: Calibration, sku: Sku, siblings: Sequence[tuple[Calibration, Sku]] = ()
+) -> dict[str, NDArray[Any]]:
+    """The model as arrays, fitted to the burst points that are not held out and to the library's own choices.
+
+    siblings: measured calibrations of GPUs with the same SMs and library, whose products teach the residual as well
+    """
     harvest = harvested(calibration.choices())
     model = gemm_choice.fit(harvest, sku.sm_count)
-    families = {name: calibration.measurements(name) for name in MEASURED if name in calibration.families()}
-    columns, time_s = joined(families), measured_s(families)
-    use = (columns["state"] == "burst") & ~columns["held"] & (columns["sets"] <= SETS) & np.isfinite(time_s)
-    p = problem_of({name: values[use] for name, values in columns.items()})
+    p, time_s, spread = _points(calibration)
     rows, _ = evaluate(p, model, sku)
-    plan = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
-    differ = np.maximum(columns["spread"][use] / 2, machines.between_cards(calibration, "gemm", time_s[use]))
-    residual = regression.fit(rows, time_s[use], plan, nets=6, local=LOCAL, machines=differ)
+    differ = np.maximum(spread / 2, machines.between_cards(calibration, "gemm", time_s))
+    residual = regression.fit(
+        rows, time_s, PLAN, nets=4, local=LOCAL, machines=differ, folds=_folds(p), beside=_beside(siblings)
+    )
     asked, _ = evaluate(gemm_choice.asked(harvest, every=3), model, sku)
     seen = np.concatenate([asked.features, *[rows.features] * 4])
     residual = regression.distilled(residual, seen, mlp.Training(hidden=(96, 32), epochs=60, batch=256, decay=0.0))
     return model.to_arrays() | residual.to_arrays()
+
+
+def _points(calibration: Calibration) -> tuple[Problem, Floats, Floats]:
+    """Problems that a fit may see, their times in seconds and spreads."""
+    families = {name: calibration.measurements(name) for name in MEASURED if name in calibration.families()}
+    columns, time_s = joined(families), measured_s(families)
+    use = (columns["state"] == "burst") & ~columns["held"] & (columns["sets"] <= SETS) & np.isfinite(time_s)
+    return problem_of({name: values[use] for name, values in columns.items()}), time_s[use], columns["spread"][use]
+
+
+def _beside(siblings: Sequence[tuple[Calibration, Sku]]) -> regression.Beside | None:
+    """Rows of siblings, each with the kernel that its own library would choose."""
+    found = []
+    for calibration, sku in siblings:
+        p, time_s, _ = _points(calibration)
+        rows, _ = evaluate(p, ChoiceModel.from_arrays(calibration.model("gemm")), sku)
+        rows.features[:, -1] = 1
+        found.append((rows.features, np.log(time_s / rows.base_s), _folds(p)))
+    return regression.Beside(*(np.concatenate(parts) for parts in zip(*found, strict=True))) if found else None
+
+
+def _folds(p: Problem) -> NDArray[np.int64]:
+    """In which fold a shape is judged: on every GPU the same, so that no sibling gives it away."""
+    columns = [np.asarray(size, np.int64) for size in (p.m, p.n, p.k, p.groups, p.layout, p.precision)]
+    return (mixed(columns, len(p.m)) >> np.uint64(32)).astype(np.int64) % regression.FOLDS
 
 
 def joined(families: Mapping[str, Measurements]) -> dict[str, NDArray[Any]]:

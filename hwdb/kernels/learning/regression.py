@@ -94,11 +94,12 @@ class Regression(Record):
 
     def outputs(self, features: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
         """The residual, and the usual error of rows like these (1: alike)."""
-        found = _mean(self.nets, features)
+        known = features[:, : len(self.nets[0].mean)]  # an older calibration lacks what was added since
+        found = _mean(self.nets, known)
         residual = np.clip(found[:, 0], -self.limit, self.limit)
         if found.shape[1] > 1:
             return residual, np.minimum(np.exp(found[:, 1]), USUAL_MAX)
-        return residual, 1.0 if self.usual is None else _usual(self.usual, features)
+        return residual, 1.0 if self.usual is None else _usual(self.usual, known)
 
     def predict(self, rows: Rows, share: Floats | float = 1.0) -> Answer:
         """share: how much of the residual a row takes."""
@@ -146,20 +147,26 @@ def fit(
     local: mlp.Training | None = None,
     machines: Floats | float = 0.0,
     folds: Ints | None = None,
+    beside: Beside | None = None,
 ) -> Regression:
     """Fit nets on all rows; margins come from cross-fitting, each row judged by nets that never saw it.
 
     `limit` bounds |log residual|. `local`: how a net learns where errors are usually large or small; None: it is not asked.
     `machines`: what one machine of the SKU differs by from what is fitted, as a share of the time: the interval is for each.
     `folds`: which of FOLDS each row is judged in, for rows that share a shape; unset: by lot.
+    `beside`: rows that the nets learn from and nothing is judged by.
     Held-out shapes are not the caller's to hand in: they judge the result.
     """
     target = np.log(measured_s / rows.base_s)
     fold = np.random.default_rng(FOLDS).permutation(len(target)) % FOLDS if folds is None else folds
+    inputs, targets, place = rows.features, target, fold
+    if beside:
+        inputs = np.concatenate([inputs, beside.features])
+        targets, place = np.concatenate([targets, beside.target]), np.concatenate([place, beside.folds])
     guess = np.zeros(len(target))
     for one in range(FOLDS):
-        apart = fold == one
-        some = _nets(rows[~apart], target[~apart], plan, max(1, nets // 2))
+        apart, seen = fold == one, place != one
+        some = _nets(inputs[seen], targets[seen], plan, max(1, nets // 2))
         guess[apart] = np.clip(_mean(some, rows.features[apart])[:, 0], -limit, limit)
     error = np.abs(target - guess)
     usual = np.ones(len(error))
@@ -174,7 +181,22 @@ def fit(
     margins = _margins(of_each, np.tile(rows.family, 2), np.tile(band, 2), shape)
     grid, origin = grid_of(rows)
     learned = None if local is None else _learn_usual(rows.features, error, local)
-    return Regression(_nets(rows, target, plan, nets), margins, grid, origin, limit, learned)
+    return Regression(_nets(inputs, targets, plan, nets), margins, grid, origin, limit, learned)
+
+
+def taught(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int, limit: float) -> Regression:
+    """Nets on all rows without margins of their own: for a caller that cross-fits more than the nets (`judged`)."""
+    grid, origin = grid_of(rows)
+    margins = np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1))
+    return Regression(_nets(rows.features, np.log(measured_s / rows.base_s), plan, nets), margins, grid, origin, limit)
+
+
+class Beside(Record):
+    """Rows of another GPU with the same SMs: features, log(measured / base), and the fold of each row's shape."""
+
+    features: NDArray[np.float32]
+    target: Floats
+    folds: Ints
 
 
 def _learn_usual(features: NDArray[np.float32], error: Floats, plan: mlp.Training) -> mlp.Mlp:
@@ -200,9 +222,9 @@ def judged(fitted: Regression, rows: Rows, predicted_s: Floats, log_error: Float
     return replace(fitted, margins=_margins(np.abs(log_error), rows.family, band, fitted.margins.shape))
 
 
-def _nets(rows: Rows, target: Floats, plan: mlp.Training, count: int) -> tuple[mlp.Mlp, ...]:
+def _nets(features: NDArray[np.float32], target: Floats, plan: mlp.Training, count: int) -> tuple[mlp.Mlp, ...]:
     return tuple(
-        mlp.train(rows.features, target[:, None], 1, mlp.huber(0.05), replace(plan, seed=seed)) for seed in range(count)
+        mlp.train(features, target[:, None], 1, mlp.huber(0.05), replace(plan, seed=seed)) for seed in range(count)
     )
 
 

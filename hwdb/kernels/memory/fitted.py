@@ -126,7 +126,7 @@ def _fit(p: Points, use: NDArray[np.bool_]) -> tuple[Floats, regression.Regressi
     constants = memory_law.fit(p.work[use], p.measured_s[use], p.kernel[use], p.kinds, by_row)
     parts = memory_law.walls(constants[p.kernel, p.work.path].T, p.work)
     rows = _rows(p.work, parts, p.kernel, p.kinds)
-    return constants, regression.fit(rows[use], p.measured_s[use], PLAN, NETS, limit=0.7), rows
+    return constants, regression.taught(rows[use], p.measured_s[use], PLAN, NETS, limit=0.7), rows
 
 
 def _unseen(p: Points) -> tuple[regression.Rows, Floats, Floats]:

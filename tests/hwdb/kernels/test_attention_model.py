@@ -197,3 +197,13 @@ def test_flash_splits_keys_as_its_published_heuristic_does(batch: int, heads: in
         share = {n: blocks * n / slots / np.ceil(blocks * n / slots) for n in able}
         expected = min(n for n in able if share[n] >= 0.85 * max(share.values()))
     assert grid(table, backend(table), SKU.sm_count).splits[0] == expected
+
+
+def test_blocks_that_are_alike_wait_for_a_whole_wave_under_a_causal_mask_too() -> None:
+    """One block a head: 160 of them on 132 SMs take two waves. Many unequal ones a head: the rest of a wave hardly counts."""
+    table = rows(
+        batch=32, heads=5, kv_heads=5, seq_q=[128, 4096], seq_kv=[128, 4096], causal=1, variant=VARIANT_CODES["flash"]
+    )
+    wave = attention_physics.work(table, grid(table, backend(table), SKU.sm_count), SKU).wave
+    assert wave[0] == pytest.approx(2 - 160 / 132)
+    assert wave[1] < 0.05

@@ -185,6 +185,38 @@ def test_the_distance_is_zero_where_measured_and_grows_by_octaves() -> None:
     assert np.isnan(fitted.distance(unknown)[0])
 
 
+def line_up_to(end: float, count: int, inputs: int = 1) -> tuple[regression.Rows, Any]:
+    """Rows whose log residual is their first feature, from 0 to `end`; other features are 0."""
+    x = np.zeros((count, inputs), np.float32)
+    x[:, 0] = np.linspace(0, end, count)
+    alike = np.zeros(count, int)
+    return regression.Rows(np.full(count, 1e-5), x, np.zeros((count, 1)), alike, alike), 1e-5 * np.exp(x[:, 0])
+
+
+def test_nets_learn_from_rows_of_a_sibling_where_a_gpu_has_none() -> None:
+    plan = mlp.Training(hidden=(16,), epochs=200, batch=32, rate=1e-2)
+    mine, measured = line_up_to(0.5, 200)
+    wanted, truth = line_up_to(1.0, 200)
+    folds = np.arange(200) % regression.FOLDS
+    beside = regression.Beside(wanted.features, np.log(truth / wanted.base_s), folds)
+    helped = regression.fit(mine, measured, plan, nets=1, beside=beside)
+    assert np.abs(helped.residual(wanted.features) - wanted.features[:, 0]).max() < 0.1
+    assert len(helped.margins) == 1  # nothing of a sibling is judged
+
+
+def test_a_model_from_before_a_feature_was_added_answers_by_what_it_knows() -> None:
+    plan = mlp.Training(hidden=(8,), epochs=20)
+    fitted = regression.fit(*line_up_to(1.0, 100), plan, nets=1, local=plan)
+    more = line_up_to(1.0, 100, inputs=3)[0]
+    np.testing.assert_array_equal(fitted.residual(more.features), fitted.residual(more.features[:, :1]))
+
+
+def test_a_shape_is_judged_in_the_same_fold_on_every_gpu() -> None:
+    first, second = gemm.problem_of(shapes(50, 1)), gemm.problem_of(shapes(50, 1))
+    np.testing.assert_array_equal(gemm._folds(first), gemm._folds(second))
+    assert len(set(gemm._folds(first).tolist())) == regression.FOLDS
+
+
 def test_the_interval_is_wider_where_errors_are_usually_larger() -> None:
     draw = np.random.default_rng(3)
     x = draw.uniform(-1, 1, (1200, 1)).astype(np.float32)

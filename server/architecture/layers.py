@@ -53,8 +53,19 @@ def _mixers(keys: Keys, depth: int) -> Sequence[str]:
         raise invalid("shared_layers", "layers that share keys and values as shared_layers lists are not supported")
     if keys["last_mixer"] and agreed(keys["num_hidden_layers"] == depth):
         mixers[-1] = keys["last_mixer"]
+    mixers = [
+        "shared_index" if shared else mixer for mixer, shared in zip(mixers, _index_shared(keys, depth), strict=True)
+    ]
     first = _first_sharing(keys, depth)
     return [*mixers[:first], *(SHARED + mixer for mixer in mixers[first:])]
+
+
+def _index_shared(keys: Keys, depth: int) -> Sequence[bool]:
+    """GLM 5.2: layers that keep the keys which the indexer of an earlier layer has chosen."""
+    if keys["indexer_types"]:
+        return [kind == "shared" for kind in _listed(keys, "indexer_types", depth)]
+    freq, offset = keys["index_topk_freq"], keys["index_skip_topk_offset"]
+    return [max(index - offset + 1, 0) % freq != 0 for index in range(depth)]
 
 
 def _first_sharing(keys: Keys, depth: int) -> int:

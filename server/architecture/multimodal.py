@@ -36,6 +36,7 @@ def _class_values(classes: Any, table: Family) -> dict[str, Any]:
 def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:
     """The text model with the towers before its stacks; overrides vary the text part."""
     own = _own(raw, table)
+    missing = [key for key in sorted(table.left_out) if own.pop(key, None)]
     text_raw, text_family = text_part(raw, table)
     if table.parts["text"]["key"] not in raw:
         own = {key: value for key, value in own.items() if key in table.keys}
@@ -53,7 +54,10 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
         stacks=(*towers, *text.stacks),
         extra_parameters=text.extra_parameters
         + product({**wrapper, "text_hidden_size": text.hidden}, wrapper["model_extra"]),
-        notes=(f"{text_family.name} is the text part of {table.name}; its towers are reported apart",),
+        notes=(
+            f"{text_family.name} is the text part of {table.name}; its towers are reported apart",
+            *(f"{key} is left out: that tower is neither counted nor timed" for key in missing),
+        ),
     )
 
 

@@ -34,7 +34,7 @@ def attend(
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
     heads = heads_of(plan, att, tokens, source)
     with e.scope(part="attention"):
-        if att.indexer is not None:
+        if att.indexer is not None and not att.indexer.shared:
             _index(e, plan, att.indexer, att.causal, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)

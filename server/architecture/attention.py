@@ -155,6 +155,22 @@ def _indexer(keys: Keys) -> Indexer:
     )
 
 
+def blockwise(keys: Keys) -> Attention:
+    """MiniMax M3: grouped heads over the blocks of keys that a small indexer picks."""
+    heads, dim, hidden = keys["index_n_heads"], keys["index_head_dim"], keys["hidden_size"]
+    indexer = Indexer(
+        heads=heads,
+        head_dim=dim,
+        top_k=keys["index_topk_blocks"] * keys["index_block_size"],
+        projections=(
+            Linear(name="index_q_proj", inputs=hidden, outputs=heads * dim),
+            Linear(name="index_k_proj", inputs=hidden, outputs=dim),
+        ),
+        norms=(norm(keys, "index_q_norm", dim, heads), norm(keys, "index_k_norm", dim)),
+    )
+    return replace(grouped(keys), indexer=indexer)
+
+
 def compressed(keys: Keys, rate: int) -> Attention:
     """DeepSeek V4: one shared key-value head, a window, and beyond it one compressed key for `rate` tokens (0: none).
 

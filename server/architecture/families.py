@@ -32,7 +32,7 @@ class Family:
     zero_is_absent: keys of the config whose 0 says that there is none of it
     when:    (conditions, values, refusal), in order: values that hold, or what is refused, where every named key has the given
              value, or another one than {not = value}; "absent": none
-    parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
+    parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}; always: whatever family it states
     left_out: sub-configs of towers that are not read: the answer says that it lacks them
     wrapper: table for a config of this model_type that holds its text model as a part
     needed:  canonical keys without which there is no model, and that have no default

@@ -82,7 +82,7 @@ def _unrotated(mixer: str, keys: Keys) -> str:
 
 def _feed_forwards(keys: Keys, depth: int) -> Sequence[str]:
     if keys["mlp_layer_types"]:
-        return ["dense" if kind == "dense" else "experts" for kind in _listed(keys, "mlp_layer_types", depth)]
+        return ["dense" if kind in ("dense", 0) else "experts" for kind in _listed(keys, "mlp_layer_types", depth)]
     rule = _FEED_FORWARDS.get(keys["feed_forward"])
     return rule(keys, depth) if rule else [keys["feed_forward"]] * depth
 
@@ -145,6 +145,12 @@ def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
     """Bamba, LFM2, Llama 3.2 Vision: `period_mixer` at the listed layers, `other_mixer` elsewhere."""
     chosen = set(keys["attention_indices"] or ())
     return [keys["period_mixer"] if index in chosen else keys["other_mixer"] for index in range(depth)]
+
+
+def _flagged(keys: Keys, depth: int) -> Sequence[str]:
+    """MiniMax M3: `period_mixer` where the list has a one; no list: nowhere."""
+    flags = _listed(keys, "flagged_layers", depth) if keys["flagged_layers"] else [0] * depth
+    return [keys["period_mixer"] if flag else FULL for flag in flags]
 
 
 def _kimi(keys: Keys, depth: int) -> Sequence[str]:
@@ -219,6 +225,7 @@ _MIXERS: dict[str, _Rule] = {
     "at_indices": _at_indices,
     "cycle": _cycle,
     "first_and_period": _first_and_period,
+    "flagged": _flagged,
     "kimi": _kimi,
     "letters": _letters,
     "zamba": _zamba,

@@ -47,7 +47,7 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
     towers = tuple(
         _tower(raw.get(part["key"]), part, wrapper, text_keys)
         for label, part in table.parts.items()
-        if label != "text" and (part["key"] in raw or part.get("required", True))
+        if label != "text" and (raw.get(part["key"]) is not None or part.get("required", True))
     )
     return replace(
         text,
@@ -85,7 +85,7 @@ def _dict(value: Any, key: str) -> dict[str, Any]:
 def _part_family(config: Any, part: Mapping[str, Any]) -> Family:
     """The family a part names itself, or what the model's class takes where it names none."""
     stated = config.get("model_type") if isinstance(config, dict) else None
-    if isinstance(stated, str) and stated in names() and not family(stated).parts:
+    if not part.get("always") and isinstance(stated, str) and stated in names() and not family(stated).parts:
         return family(stated)
     default: str = part["family"]
     return family(default)

@@ -37,6 +37,8 @@ _MIXERS: dict[str, Callable[[Keys], Mixer]] = {
     "cross_attention": lambda keys: attention.grouped({**keys, "qk_norm": keys["cross_qk_norm"]}, cross=True),
     "chunked_attention": lambda keys: attention.grouped(keys, chunk=keys["attention_chunk_size"]),
     "indexed_attention": attention.latent,
+    "shared_index": lambda keys: attention.latent({**keys, "index_shared": True}),
+    "minimax_m3_sparse": attention.blockwise,
     "compressed_sparse_attention": lambda keys: attention.compressed(keys, keys["index_rate"]),
     "heavily_compressed_attention": lambda keys: attention.compressed(keys, 128),
     "uncompressed_attention": lambda keys: attention.compressed(keys, 0),

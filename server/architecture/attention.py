@@ -80,19 +80,18 @@ def _head_norms(keys: Keys, heads: Size, kv_heads: Size, dim: Size) -> tuple[Nor
 
 
 def rotary_dim(keys: Keys, dim: Size) -> Size:
-    """Dimensions of a head that are rotated, in pairs. Raises InvalidInput for an odd number of them."""
+    """Dimensions of a head that are rotated, in pairs. Raises InvalidInput where all of an odd number would be."""
     if not keys["rotary"]:
         return 0
-    turned: Size = keys["rotary_dim"]
-    if turned is None:
-        factor = keys["partial_rotary_factor"]
-        turned = np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
-    if np.any(turned % 2):
-        raise invalid(
-            "head_dim",
-            f"head_dim {dim} leaves an odd number of dimensions to the rotary embedding ({turned}), which turns pairs",
-        )
-    return turned
+    if keys["rotary_dim"] is not None:
+        own: Size = keys["rotary_dim"]
+        return own
+    factor = keys["partial_rotary_factor"]
+    if factor != 1.0:
+        return np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
+    if np.any(dim % 2):
+        raise invalid("head_dim", f"head_dim {dim} is odd: the rotary embedding turns pairs of dimensions")
+    return dim
 
 
 def latent(keys: Keys) -> Attention:
@@ -140,6 +139,8 @@ def _latent_queries(keys: Keys, hidden: Size, outputs: Size) -> tuple[tuple[Line
 def _indexer(keys: Keys) -> Indexer:
     """DeepSeek V3.2: small heads that score every cached token."""
     heads, dim, hidden = keys["index_n_heads"], keys["index_head_dim"], keys["hidden_size"]
+    if keys["index_shared"]:
+        return Indexer(heads=heads, head_dim=dim, top_k=keys["index_topk"], projections=(), shared=True)
     return Indexer(
         heads=heads,
         head_dim=dim,
@@ -151,6 +152,22 @@ def _indexer(keys: Keys) -> Indexer:
         ),
         norms=(Norm(name="index_k_norm", width=dim, kind="layer", bias=True),),
     )
+
+
+def blockwise(keys: Keys) -> Attention:
+    """MiniMax M3: grouped heads over the blocks of keys that a small indexer picks."""
+    heads, dim, hidden = keys["index_n_heads"], keys["index_head_dim"], keys["hidden_size"]
+    indexer = Indexer(
+        heads=heads,
+        head_dim=dim,
+        top_k=keys["index_topk_blocks"] * keys["index_block_size"],
+        projections=(
+            Linear(name="index_q_proj", inputs=hidden, outputs=heads * dim),
+            Linear(name="index_k_proj", inputs=hidden, outputs=dim),
+        ),
+        norms=(norm(keys, "index_q_norm", dim, heads), norm(keys, "index_k_norm", dim)),
+    )
+    return replace(grouped(keys), indexer=indexer)
 
 
 def compressed(keys: Keys, rate: int) -> Attention:

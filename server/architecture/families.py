@@ -33,7 +33,8 @@ class Family:
     zero_is_absent: keys of the config whose 0 says that there is none of it
     when:    (conditions, values, refusal), in order: values that hold, or what is refused, where every named key has the given
              value, or another one than {not = value}; "absent": none
-    parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}
+    parts:   sub-configs of a multimodal model: "text", "vision", "audio" -> {key, family}; always: whatever family it states
+    left_out: sub-configs of towers that are not read: the answer says that it lacks them
     wrapper: table for a config of this model_type that holds its text model as a part
     needed:  canonical keys without which there is no model, and that have no default
     part_of: the model_type without whose other parts this one is no model
@@ -50,6 +51,7 @@ class Family:
     zero_is_absent: frozenset[str] = frozenset()
     when: tuple[tuple[dict[str, Any], dict[str, Any], str], ...] = ()
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
     wrapper: str = ""
     part_of: str = ""
     heads: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -101,6 +103,7 @@ def _load(name: str) -> Family:
         when=base.when
         + tuple((rule["if"], rule.get("set", {}), rule.get("refuse", "")) for rule in table.get("when", ())),
         parts={**base.parts, **table.get("parts", {})},
+        left_out=base.left_out | set(table.get("left_out", ())),
         wrapper=table.get("wrapper", ""),
         part_of=table.get("part_of", ""),
         heads={**base.heads, **table.get("heads", {})},

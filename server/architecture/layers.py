@@ -53,8 +53,19 @@ def _mixers(keys: Keys, depth: int) -> Sequence[str]:
         raise invalid("shared_layers", "layers that share keys and values as shared_layers lists are not supported")
     if keys["last_mixer"] and agreed(keys["num_hidden_layers"] == depth):
         mixers[-1] = keys["last_mixer"]
+    mixers = [
+        "shared_index" if shared else mixer for mixer, shared in zip(mixers, _index_shared(keys, depth), strict=True)
+    ]
     first = _first_sharing(keys, depth)
     return [*mixers[:first], *(SHARED + mixer for mixer in mixers[first:])]
+
+
+def _index_shared(keys: Keys, depth: int) -> Sequence[bool]:
+    """GLM 5.2: layers that keep the keys which the indexer of an earlier layer has chosen."""
+    if keys["indexer_types"]:
+        return [kind == "shared" for kind in _listed(keys, "indexer_types", depth)]
+    freq, offset = keys["index_topk_freq"], keys["index_skip_topk_offset"]
+    return [max(index - offset + 1, 0) % freq != 0 for index in range(depth)]
 
 
 def _first_sharing(keys: Keys, depth: int) -> int:
@@ -71,7 +82,7 @@ def _unrotated(mixer: str, keys: Keys) -> str:
 
 def _feed_forwards(keys: Keys, depth: int) -> Sequence[str]:
     if keys["mlp_layer_types"]:
-        return ["dense" if kind == "dense" else "experts" for kind in _listed(keys, "mlp_layer_types", depth)]
+        return ["dense" if kind in ("dense", 0) else "experts" for kind in _listed(keys, "mlp_layer_types", depth)]
     rule = _FEED_FORWARDS.get(keys["feed_forward"])
     return rule(keys, depth) if rule else [keys["feed_forward"]] * depth
 
@@ -134,6 +145,12 @@ def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
     """Bamba, LFM2, Llama 3.2 Vision: `period_mixer` at the listed layers, `other_mixer` elsewhere."""
     chosen = set(keys["attention_indices"] or ())
     return [keys["period_mixer"] if index in chosen else keys["other_mixer"] for index in range(depth)]
+
+
+def _flagged(keys: Keys, depth: int) -> Sequence[str]:
+    """MiniMax M3: `period_mixer` where the list has a one; no list: nowhere."""
+    flags = _listed(keys, "flagged_layers", depth) if keys["flagged_layers"] else [0] * depth
+    return [keys["period_mixer"] if flag else FULL for flag in flags]
 
 
 def _kimi(keys: Keys, depth: int) -> Sequence[str]:
@@ -208,6 +225,7 @@ _MIXERS: dict[str, _Rule] = {
     "at_indices": _at_indices,
     "cycle": _cycle,
     "first_and_period": _first_and_period,
+    "flagged": _flagged,
     "kimi": _kimi,
     "letters": _letters,
     "zamba": _zamba,

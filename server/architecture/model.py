@@ -113,13 +113,17 @@ class Latent(Record, kw_only=True):
 
 
 class Indexer(Record, kw_only=True):
-    """Lightning indexer: scores every cached token with few small heads and keeps `top_k` of them."""
+    """Lightning indexer: scores every cached token with few small heads and keeps `top_k` of them.
+
+    shared: the choice is that of an earlier layer: no work and no parameters here
+    """
 
     heads: Size
     head_dim: Size
     top_k: Size
     projections: tuple[Linear, ...]
     norms: tuple[Norm, ...] = ()
+    shared: bool = False
     extra_parameters: Size = 0
 
 

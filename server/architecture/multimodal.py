@@ -37,6 +37,7 @@ def _class_values(classes: Any, table: Family) -> dict[str, Any]:
 def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Size], name: str) -> Architecture:
     """The text model with the towers before its stacks; overrides vary the text part."""
     own = _own(raw, table)
+    missing = [key for key in sorted(table.left_out) if own.pop(key, None)]
     text_raw, text_family = text_part(raw, table)
     if table.parts["text"]["key"] not in raw:
         own = {key: value for key, value in own.items() if key in table.keys}
@@ -47,14 +48,17 @@ def multimodal(raw: Mapping[str, Any], table: Family, overrides: Mapping[str, Si
     towers = tuple(
         _tower(raw.get(part["key"]), part, wrapper, text_keys)
         for label, part in table.parts.items()
-        if label != "text" and (part["key"] in raw or part.get("required", True))
+        if label != "text" and (raw.get(part["key"]) is not None or part.get("required", True))
     )
     return replace(
         text,
         stacks=(*towers, *text.stacks),
         extra_parameters=text.extra_parameters
         + product({**wrapper, "text_hidden_size": text.hidden}, wrapper["model_extra"]),
-        notes=(f"{text_family.name} is the text part of {table.name}; its towers are reported apart",),
+        notes=(
+            f"{text_family.name} is the text part of {table.name}; its towers are reported apart",
+            *(f"{key} is left out: that tower is neither counted nor timed" for key in missing),
+        ),
     )
 
 
@@ -82,7 +86,7 @@ def _dict(value: Any, key: str) -> dict[str, Any]:
 def _part_family(config: Any, part: Mapping[str, Any]) -> Family:
     """The family a part names itself, or what the model's class takes where it names none."""
     stated = config.get("model_type") if isinstance(config, dict) else None
-    if isinstance(stated, str) and stated in names() and not family(stated).parts:
+    if not part.get("always") and isinstance(stated, str) and stated in names() and not family(stated).parts:
         return family(stated)
     default: str = part["family"]
     return family(default)

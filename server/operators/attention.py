@@ -33,7 +33,7 @@ def attend(
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
     heads = heads_of(plan, att, style, tokens, source)
     with e.scope(part="attention"):
-        if att.indexer is not None:
+        if att.indexer is not None and not att.indexer.shared:
             index(e, plan, att, att.indexer, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)

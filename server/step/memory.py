@@ -168,7 +168,8 @@ def _cached(att: Attention, plan: Plan) -> tuple[Number, Number]:
 
     An indexer scores one key a token, or one each that stands for several.
     """
-    heads, scored = local(att.kv_heads, plan.tp), 0 if att.indexer is None else att.indexer.head_dim
+    heads = local(att.kv_heads, plan.tp)
+    scored = 0 if att.indexer is None or att.indexer.shared else att.indexer.head_dim
     whole = att.latent is not None and att.latent.caches_whole and not plan.served
     width = heads * (att.head_dim + att.head_dim_v) if whole else cache_width(att, heads)
     return (width, (width + scored) / att.compression) if some(att.compression) else (width + scored, 0)

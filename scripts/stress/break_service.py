@@ -37,7 +37,7 @@ from fuzz_service import memory_mib
 
 from tilewise.client.client import TilewiseClient
 from tilewise.client.publish import delete, publish
-from tilewise.client.remote import OPTIONS
+from tilewise.client.remote import OPTIONS, TIMEOUT_S
 from tilewise.hwdb.calibration import Calibration, canonical, identify
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import NotFound, TilewiseError
@@ -62,20 +62,21 @@ def variant(folder: Path, name: str) -> Calibration:
 
 def kills(times: int, where: str) -> None:
     """Each time another calibration is published, the one before is deleted, and the server killed at a random moment of it."""
+    TIMEOUT_S.update(dict.fromkeys((*TIMEOUT_S, "DeleteCalibration"), 600.0))  # on a machine that others use as well
     seen: Counter[str] = Counter()
     acknowledged: list[str] = []
     moments = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder, store = Path(name), where or f"{name}/store"
         before = variant(folder, "whole")
-        with serving("--store", store) as (_, port):  # how long it takes undisturbed
+        with serving("--store", store, "--no-apart") as (_, port):  # how long it takes undisturbed
             begin = time.monotonic()
             for _ in steps(before, variant(folder, "first"), port):
                 pass
             whole_s = time.monotonic() - begin
         for number in range(times):
             calibration = variant(folder, str(number))
-            with serving("--store", store) as (process, port):
+            with serving("--store", store, "--no-apart") as (process, port):
                 timer = threading.Timer(moments.uniform(0, whole_s), os.kill, (process, signal.SIGKILL))
                 timer.start()
                 broken, known = "", len(acknowledged)
@@ -89,7 +90,7 @@ def kills(times: int, where: str) -> None:
                 timer.join()
             examine(store, acknowledged)
             if broken:  # at a server that was started anew it goes on where it stopped
-                with serving("--store", store) as (_, port):
+                with serving("--store", store, "--no-apart") as (_, port):
                     acknowledged.extend(steps(calibration, before, port))
             before = calibration
             if number % 10 == 9:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -132,15 +133,27 @@ class Server:
         """On a file that its user alone may open. Raises InvalidInput (BAD_ADDRESS)."""
         before = os.umask(0o177)
         try:
+            if listened_on(self.settings.socket):  # gRPC would take the name away from it
+                raise RuntimeError
             return self._grpc.add_insecure_port(self.settings.address)
         except RuntimeError as error:
             raise InvalidInput(
-                f"cannot listen on {self.settings.address}: the folder is not there, or the path is too long",
+                f"cannot listen on {self.settings.address}: a server answers there, the folder is not there, or the path is too long",
                 reason="BAD_ADDRESS",
                 field="address",
             ) from error
         finally:
             os.umask(before)
+
+
+def listened_on(path: str) -> bool:
+    """Whether somebody listens on a UNIX socket."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        try:
+            asking.connect(path)
+        except OSError:
+            return False
+    return True
 
 
 def start(address: str, *, store: Path | str | None = None, **others: object) -> tuple[Server, int]:

@@ -27,7 +27,7 @@ def set_up(form: str) -> None:
     handler = logging.StreamHandler(sys.stderr) if form != "none" else logging.NullHandler()
     handler.setFormatter(Json() if form == "json" else Text())
     root.addHandler(handler)
-    root.setLevel(logging.INFO)
+    root.setLevel(logging.INFO if form != "none" else logging.CRITICAL)
     root.propagate = False
 
 

@@ -2,15 +2,61 @@
 
 from __future__ import annotations
 
+import socket
+import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.service.settings import split_address
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-SLOW_S = 5.0  # a client that has not sent its request by then is dropped
+SLOW_S = 5.0  # a client that has not sent its request and read its page by then is dropped
+AT_ONCE, OF_HOST = 64, 8  # pages; who comes beside them is dropped
+
+
+class Bounded(ThreadingHTTPServer):
+    """So many clients at a time, each for SLOW_S."""
+
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._lock, self._hosts = threading.Lock(), Counter[str]()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        host = client_address[0]
+        with self._lock:
+            full = self._hosts.total() >= AT_ONCE or self._hosts[host] >= OF_HOST
+            self._hosts[host] += not full
+        if full:
+            self.shutdown_request(request)
+        else:
+            super().process_request(request, client_address)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        late = threading.Timer(SLOW_S, self._drop, (request,))
+        late.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            late.cancel()
+            with self._lock:
+                self._hosts[client_address[0]] -= 1
+                self._hosts += Counter()  # forgets who has none
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away or was dropped is nobody's concern."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+    def _drop(self, request: socket.socket) -> None:
+        with suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 class Web:
@@ -42,11 +88,10 @@ class Web:
                 """Probes come every few seconds; nobody reads about them."""
 
         try:
-            self._server = ThreadingHTTPServer(split_address(address, "metrics_address"), Handler)
+            self._server = Bounded(split_address(address, "metrics_address"), Handler)
         except OSError as error:
             message = f"cannot listen on {address}: {(error.strerror or str(error)).lower()}"
             raise InvalidInput(message, reason="BAD_ADDRESS", field="metrics_address") from error
-        self._server.daemon_threads = True
         self.address = f"{address.rpartition(':')[0]}:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, name="web", daemon=True).start()
 

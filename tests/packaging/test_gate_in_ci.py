@@ -147,6 +147,18 @@ def test_a_base_that_is_no_commit_ends_the_action_and_runs_nothing(clone: Path, 
     assert not list(clone.rglob("injected"))
 
 
+def test_the_action_imports_no_module_of_the_checkout(clone: Path) -> None:
+    """`python -m` would look in the working directory first, which a pull request fills."""
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    for name in ("venv", "shutil"):
+        (clone / f"{name}.py").write_text("open('injected', 'w')")
+    install = action["runs"]["steps"][0]
+    (line,) = (line for line in install["run"].splitlines() if "pip" not in line)  # which would need the network
+    done = step(clone, install | {"run": line.replace("/tilewise", "/another")}, {"github.action_path": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert not (clone / "injected").exists()
+
+
 @pytest.mark.parametrize("name", ["policy", "server"])
 def test_an_input_that_looks_like_an_option_is_a_value(clone: Path, name: str) -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text())

@@ -21,6 +21,7 @@ from tilewise.hwdb.errors import Expired, TilewiseError, TooLarge
 from tilewise.hwdb.texts import DEPTH_MAX, read_json, read_toml
 from tilewise.server.architecture import read
 from tilewise.server.gate.policy import read as read_policy
+from tilewise.server.service.app import Server
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1 import calibration_service_pb2 as pb
 from tilewise.v1.advice_pb2 import Axis, Neighbourhood, Range, RecommendRequest, SweepRequest, WeightedWorkload
@@ -153,6 +154,37 @@ def test_sigterm_ends_a_process_that_is_in_the_middle_of_long_work(question: adv
         assert call.code() is not None
         deadline.cancel()
     process.stderr.close()
+
+
+def test_a_large_answer_that_nobody_reads_keeps_its_place_for_as_long_as_a_caller_may_stall(
+    serve: Serve, servers: list[Server], question: advisor.PredictRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Else a caller could have answer after answer kept in memory."""
+    monkeypatch.setattr("tilewise.server.service.rpc.overseer.BYTES_PER_S", 2**30)
+    address = serve(stall_s=3.0)
+    batch = advisor.BatchPredictRequest(requests=[question] * 8000)  # more than the sockets between hold
+    (tmp_path / "batch").write_bytes(batch.SerializeToString())
+    script = (
+        "import grpc, os, pathlib, signal, sys, time\n"
+        "channel = grpc.insecure_channel(sys.argv[1])\n"
+        "ask = channel.unary_unary('/tilewise.v1.AdvisorService/BatchPredict')\n"
+        "call = ask.future(pathlib.Path(sys.argv[2]).read_bytes())\n"
+        "time.sleep(0.05)\n"
+        "os.kill(os.getpid(), signal.SIGSTOP)\n"
+    )
+    pool = servers[0].lanes.by_name["long"].pool
+    process = subprocess.Popen([sys.executable, "-c", script, address, str(tmp_path / "batch")])
+    try:
+        last = time.monotonic() + 120
+        while not pool.inside and time.monotonic() < last:
+            time.sleep(0.01)
+        begin = time.monotonic()
+        while pool.inside and time.monotonic() < last:
+            time.sleep(0.01)
+        assert begin + 3 < time.monotonic() < last
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_process_that_hears_nothing_is_ended_after_its_grace() -> None:

@@ -1,6 +1,7 @@
 """Who may ask what: tokens, certificates, roles, tenants."""
 
 import os
+import socket
 import time
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -16,12 +17,13 @@ from tilewise.client.remote import Remote, ServerError
 from tilewise.client.render.calibration import audit_log
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Forbidden, InvalidInput, NotAvailable, NotFound, Unauthenticated
-from tilewise.server.service.app import Server
+from tilewise.server.service.app import Server, start
 from tilewise.server.service.identity import local
 from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.callers import LOOK_S, Callers
 from tilewise.server.service.identity.identify import names
 from tilewise.server.service.rpc.methods import methods
+from tilewise.server.service.settings import Settings
 from tilewise.v1 import calibration_service_pb2 as pb
 
 Serve = Callable[..., str]
@@ -298,6 +300,28 @@ def test_on_loopback_all_may_read_and_the_servers_user_may_do_everything(
     path.chmod(0o600)
     servers[0].stop(0).wait()
     assert not path.exists()
+
+
+def test_a_socket_is_its_users_alone_who_may_do_everything(servers: list[Server], tmp_path: Path) -> None:
+    path, store = tmp_path / "socket", tmp_path / "store"
+    with socket.socket(socket.AF_UNIX) as left:  # by a server that was killed
+        left.bind(str(path))
+    servers.append(start(f"unix:{path}", store=store)[0])
+    assert path.stat().st_mode & 0o777 == 0o600
+    remote = Remote(f"unix:{path}")
+    with pytest.raises(NotAvailable, match="no earlier"):
+        remote("CalibrationService", "RollbackCalibration", pb.RollbackCalibrationRequest(parent=f"gpus/{SKU}"))
+    with pytest.raises(InvalidInput, match="a server answers there"):
+        start(f"unix:{path}", store=store)
+    assert asked(f"unix:{path}") == SKU
+    remote.close()
+
+
+def test_a_socket_has_one_process_and_a_folder() -> None:
+    with pytest.raises(InvalidInput, match="one process alone"):
+        Settings(address="unix:/x", workers=2)
+    with pytest.raises(InvalidInput, match="the folder is not there"):
+        start("unix:/no/such/folder/socket")
 
 
 def test_the_token_of_a_later_server_on_the_port_stays() -> None:

@@ -3,12 +3,15 @@
 import io
 import json
 import logging
+import socket
 import threading
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -130,12 +133,12 @@ def test_a_remembered_answer_is_the_answer_and_is_forgotten_when_the_store_chang
 def test_the_memory_for_answers_is_bounded_and_keeps_what_was_asked_for_last() -> None:
     answers = Answers(20_000)
     for number in range(100):
-        answers.put(("", 0, bytes([number]) * 100), Answer(b"x" * 500, ()))
+        answers.put(("", 0, bytes([number]) * 100), Answer(b"x" * 500, Counter()))
         assert answers.get(("", 0, b"\0" * 100)) is not None
     assert answers.get(("", 0, bytes([50]) * 100)) is None
     assert answers.get(("", 0, bytes([99]) * 100)) is not None
     assert answers._bytes <= 20_000
-    answers.put(("", 0, b"large"), Answer(b"x" * 5000, ()))
+    answers.put(("", 0, b"large"), Answer(b"x" * 5000, Counter()))
     assert answers.get(("", 0, b"large")) is None
 
 
@@ -189,6 +192,35 @@ def test_the_web_page_tells_probes_whether_to_send_calls() -> None:
     ready[0] = False
     assert get("/readyz") == (503, b"not ready\n")
     assert get("/etc/passwd")[0] == 404
+    web.close()
+
+
+def test_who_is_slow_to_ask_for_the_page_holds_a_few_places_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewise.server.service.web.SLOW_S", 2.0)
+    web = Web("127.0.0.1:0", lambda: b"", lambda: True)
+    address = ("127.0.0.1", int(web.address.rpartition(":")[2]))
+
+    def asks(source: str) -> bytes:
+        with socket.create_connection(address, 5, (source, 0)) as own, suppress(ConnectionError):
+            own.sendall(b"GET /livez HTTP/1.0\r\n\r\n")
+            return own.recv(1000)
+        return b""
+
+    slow = [socket.create_connection(address) for _ in range(20)]
+    for each in slow:
+        each.sendall(b"GET /livez HTTP/1.0\r\nX: ")
+    wait_for(lambda: not asks("127.0.0.1"))
+    assert b"200" in asks("127.0.0.2")
+
+    def dripping() -> bool:
+        for each in slow:
+            with suppress(OSError):
+                each.sendall(b"x")
+        return b"200" in asks("127.0.0.1")
+
+    wait_for(dripping)
+    for each in slow:
+        each.close()
     web.close()
 
 

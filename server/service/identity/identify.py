@@ -39,11 +39,26 @@ class Identify:
             if self.local_token and hmac.compare_digest(token.encode(), self.local_token.encode()):
                 return Caller("local", Role.ADMIN)
             return Caller("anonymous", Role.READER, host=host)
-        if token:
-            return self._callers.by_token(token)
-        if self._certificates:
+        if self._certificates and not token:
             return self._callers.by_certificate(names(auth_context()))
-        raise Unauthenticated("a token is required: authorization: Bearer ...", reason="NO_TOKEN")
+        return self._of_token(token)
+
+    def refusal(self, metadata: Metadata) -> Unauthenticated | None:
+        """What a caller is told who is known to be nobody before a certificate is looked at."""
+        token = bearer(metadata)
+        if self._callers is None or (self._certificates and not token):
+            return None
+        try:
+            self._of_token(token)
+        except Unauthenticated as error:
+            return error
+        return None
+
+    def _of_token(self, token: str) -> Caller:
+        assert self._callers is not None
+        if not token:
+            raise Unauthenticated("a token is required: authorization: Bearer ...", reason="NO_TOKEN")
+        return self._callers.by_token(token)
 
 
 def names(certificate: Mapping[str, Any]) -> list[str]:

@@ -31,7 +31,7 @@ from tilewise.server.service.tenants import Tenants
 if TYPE_CHECKING:
     from tilewise.server.service.workers import Worker
 
-NICE = 5
+NICE = 2
 SERVICE = "AdvisorService"  # computes; the others look up, or have a process of their own already
 HEAVY_BYTES = 16 * 2**10  # of a question; real ones have a few thousand, and a value costs up to 20 us
 CALLER, REVISION, PREDICTIONS = "tilewise-caller", "tilewise-revision", "tilewise-predictions"
@@ -58,7 +58,8 @@ class Apart:
 
     def __init__(self, settings: Settings, overseer: Overseer) -> None:
         self._settings, self._overseer = settings, overseer
-        self._lock, self._scratch = threading.Lock(), Scratch()
+        self._lock, self._closed = threading.Lock(), False
+        self._scratch: Scratch | None = None
         self._worker: Worker | None = None
         self._channel: grpc.Channel | None = None
 
@@ -82,15 +83,23 @@ class Apart:
             inner.cancel()
 
     def start(self) -> Worker:
-        """The process, begun where there is none."""
+        """The process, begun where there is none. Raises Unavailable once closed."""
         from tilewise.server.service.workers import Worker
 
         with self._lock:
+            if self._closed:
+                raise Unavailable("the server is stopping", reason="STOPPING")
             if self._worker is None or not self._worker.up():
                 self._end()
-                (self._scratch.path / "socket").unlink(missing_ok=True)
+                self._scratch = Scratch()
                 address = f"{UNIX}{self._scratch.path}/socket"
-                own = {"tls_cert": "", "tls_key": "", "tls_client_ca": "", "metrics_address": "", "tracing": False}
+                own: dict[str, Any] = {
+                    "tls_cert": "",
+                    "tls_key": "",
+                    "tls_client_ca": "",
+                    "metrics_address": "",
+                    "tracing": False,
+                }
                 settings = dataclasses.replace(
                     self._settings, address=address, workers=1, apart=False, cache_mib=0, **own
                 )
@@ -100,8 +109,8 @@ class Apart:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._end()
-        self._scratch.close()
 
     def _opened(self, call: Call) -> grpc.Channel:
         worker = self.start()
@@ -123,7 +132,9 @@ class Apart:
             self._channel.close()
         if self._worker is not None:
             self._worker.end()
-        self._worker = self._channel = None
+        if self._scratch is not None:
+            self._scratch.close()
+        self._worker = self._channel = self._scratch = None
 
 
 def _meaning(error: grpc.RpcError) -> Exception:
@@ -143,6 +154,9 @@ class Told:
 
     def __init__(self, tenants: Tenants) -> None:
         self._tenants = tenants
+
+    def refusal(self, _: Any) -> None:
+        """Nobody else can open the socket."""
 
     def __call__(self, metadata: Any, _: Callable[[], Mapping[str, Any]], host: str = "") -> Caller:
         said = dict(metadata)

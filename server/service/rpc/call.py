@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from ipaddress import ip_address, ip_network
 from urllib.parse import unquote
 
@@ -19,6 +20,7 @@ from tilewise.server.service.rpc.methods import Method
 
 REQUEST_ID = "x-request-id"
 GOOD_ID = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+PEERS = 4096  # connections whose host is remembered
 LOOK_S = 1.0  # between two looks at whether a caller may still call
 
 
@@ -86,6 +88,7 @@ def request_id(context: grpc.ServicerContext) -> str:
     return secrets.token_hex(8)
 
 
+@lru_cache(PEERS)
 def host(peer: str) -> str:
     """Whose connection it is, without its port: "ipv4:10.0.0.7:5001" is 10.0.0.7; of IPv6 the network of one site (/64)."""
     kind, _, rest = peer.partition(":")

@@ -13,6 +13,8 @@ from tilewise.hwdb.errors import TilewiseError
 from tilewise.server.service.rpc.call import Call
 
 LOOK_S = 0.25
+ITSELF_S = 1.0  # one that waits for less looks by itself, and can say why it ends
+BYTES_PER_S = 2**20  # that a caller reads at least
 
 
 class Overseer:
@@ -20,16 +22,17 @@ class Overseer:
 
     def __init__(self, first_s: float, stall_s: float) -> None:
         self._first_s, self._stall_s = first_s, stall_s
-        self._until: dict[int, tuple[float, Call, Callable[[], object]]] = {}
+        self._until: dict[int, tuple[float, float, Call, Callable[[], object]]] = {}
         self._stop = threading.Event()
         threading.Thread(target=self._watch, name="overseer", daemon=True).start()
 
     @contextmanager
-    def waiting(self, call: Call, stop: Callable[[], object] | None = None) -> Iterator[None]:
-        """stop: what ends the wait where it is not for the caller: as long as the call may last."""
+    def waiting(self, call: Call, stop: Callable[[], object] | None = None, for_bytes: int = 0) -> Iterator[None]:
+        """stop: what ends the wait where it is not for the caller: as long as the call may last; for_bytes: to be read by it."""
         longest = self._stall_s if call.request_bytes else min(self._first_s, self._stall_s)
-        until = time.monotonic() + (math.inf if stop else longest)
-        self._until[id(call)] = (until, call, stop or call.context.cancel)
+        longest += for_bytes / BYTES_PER_S
+        now = time.monotonic()
+        self._until[id(call)] = (now, now + (math.inf if stop else longest), call, stop or call.context.cancel)
         try:
             yield
         finally:
@@ -41,16 +44,16 @@ class Overseer:
     def _watch(self) -> None:
         while not self._stop.wait(min(LOOK_S, self._first_s, self._stall_s)):
             now = time.monotonic()
-            for key, (until, call, stop) in list(self._until.items()):
-                reason = self._reason(call, now > until)
+            for key, (since, until, call, stop) in list(self._until.items()):
+                reason = "STALLED" if now > until else self._reason(call) if now > since + ITSELF_S else ""
                 if reason and key in self._until and call.context.is_active():  # not if it went on in between
                     call.reason = reason
                     stop()
 
-    def _reason(self, call: Call, late: bool) -> str:
+    def _reason(self, call: Call) -> str:
         """Why a call is to end; "" where it may go on."""
         try:
             call.check()
         except TilewiseError as error:
             return error.reason
-        return "STALLED" if late else ""
+        return ""

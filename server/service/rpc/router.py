@@ -23,7 +23,7 @@ from tilewise.server.messages.status import to_status
 from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answer, Answers
-from tilewise.server.service.rpc.apart import Apart, takes_long
+from tilewise.server.service.rpc.apart import Apart, Told, takes_long
 from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, host, request_id
 from tilewise.server.service.rpc.lanes import Lane, Lanes
 from tilewise.server.service.rpc.methods import Method, methods, standard
@@ -44,7 +44,7 @@ class Router(grpc.GenericRpcHandler):
     """Answers every call; each observer is told of each call when it has ended."""
 
     def __init__(
-        self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, overseer: Overseer,
+        self, tenants: Tenants, identify: Identify | Told, lanes: Lanes, answers: Answers, overseer: Overseer,
         observers: Sequence[Observer], candidates: int, open_services: Mapping[str, object], apart: Apart | None,
     ) -> None:  # fmt: skip
         """candidates: shapes that one request may have predicted; open_services: standard ones by name, which need no token;
@@ -65,13 +65,29 @@ class Router(grpc.GenericRpcHandler):
         if method is None:
             return None
         lane = self._lanes.by_name[method.lane]
-        full = lane.full()
-        serve = self._stream if method.server_streams else self._single
-        behaviour: Any = partial(self._turn_away if full else serve, method, lane, time.monotonic())
-        behaviour.experimental_thread_pool = self._lanes.turned_away if full else lane.pool
-        if method.server_streams and not full:
+        arrived, error = time.monotonic(), self._refusal(method, lane, details)
+        if error is not None:
+            turn_away: Any = partial(self._turn_away, method, lane, arrived, error)
+            turn_away.experimental_thread_pool = self._lanes.turned_away
+            return grpc.stream_unary_rpc_method_handler(turn_away)
+        held = (
+            method.server_streams or method.lane == "long"
+        )  # until its answer is read; on the wire one is a stream of one
+        behaviour: Any = partial(self._stream if held else self._single, method, lane, arrived)
+        behaviour.experimental_thread_pool = lane.pool
+        if held:
             return grpc.stream_stream_rpc_method_handler(behaviour)
         return grpc.stream_unary_rpc_method_handler(behaviour)
+
+    def _refusal(self, method: Method, lane: Lane, details: grpc.HandlerCallDetails) -> TilewiseError | None:
+        """Why a call gets no thread: nobody known asks, or too many do."""
+        if not method.open and (unknown := self._identify.refusal(details.invocation_metadata)):
+            return unknown
+        if not lane.full():
+            return None
+        wait_s = lane.retry_after_s()
+        message = f"{method.name} is asked for more often than this server can answer; try again in {wait_s:.2g} s"
+        return Overloaded(message, reason="OVERLOADED", retry_after_s=f"{wait_s:.3f}")
 
     def _begun(self, method: Method, lane: Lane, arrived: float, context: grpc.ServicerContext) -> Call:
         peer = host(context.peer())
@@ -97,7 +113,7 @@ class Router(grpc.GenericRpcHandler):
         try:
             for content in self._answers_of(call, lane, messages):
                 call.response_bytes += len(content)
-                with self._overseer.waiting(call):
+                with self._overseer.waiting(call, for_bytes=len(content)):
                     yield content
             self._ended(call, lane, b"")
         except GeneratorExit:
@@ -108,22 +124,23 @@ class Router(grpc.GenericRpcHandler):
             self._fail(call, lane, error)
 
     def _turn_away(
-        self, method: Method, lane: Lane, arrived: float, _: Iterator[bytes], context: grpc.ServicerContext
-    ) -> bytes:
-        call = self._begun(method, lane, arrived, context)
-        wait_s = lane.retry_after_s()
-        message = f"{method.name} is asked for more often than this server can answer; try again in {wait_s:.2g} s"
-        self._fail(call, lane, Overloaded(message, reason="OVERLOADED", retry_after_s=f"{wait_s:.3f}"))
+        self, method: Method, lane: Lane, arrived: float, error: TilewiseError, _: Iterator[bytes],
+        context: grpc.ServicerContext,
+    ) -> bytes:  # fmt: skip
+        self._fail(self._begun(method, lane, arrived, context), lane, error)
         return b""  # to nobody
 
     def _answer(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> bytes:
         """The one answer of a call: remembered, or made."""
         service, caller = self._admitted(call)
         with lane.place(caller):
-            if call.method.client_streams:
-                with waited_for(call.check):
-                    return serialized(service(self._requests(call, messages)))
-            return self._remembered(call, lane, service, self._one(call, messages), caller)
+            return self._only(call, lane, service, messages, caller)
+
+    def _only(self, call: Call, lane: Lane, service: Any, messages: Iterator[bytes], caller: Caller) -> bytes:
+        if call.method.client_streams:
+            with waited_for(call.check):
+                return serialized(service(self._requests(call, messages)))
+        return self._remembered(call, lane, service, self._one(call, messages), caller)
 
     def _remembered(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> bytes:
         remembered, revision = call.method.name in REMEMBERED, self._tenants.revision
@@ -147,9 +164,12 @@ class Router(grpc.GenericRpcHandler):
             return Answer(serialized(response), predicted(response))
 
     def _answers_of(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> Iterator[bytes]:
-        """The answers of a call that has many. Between two of them nothing is held but the place."""
+        """The answers of a call that has many, or a large one. While one is read nothing is held but the place."""
         service, caller = self._admitted(call)
         with lane.place(caller):
+            if not call.method.server_streams:
+                yield self._only(call, lane, service, messages, caller)
+                return
             asked: Any = self._requests(call, messages)
             if not call.method.client_streams:
                 raw = self._one(call, messages)

@@ -32,12 +32,14 @@ class Record:
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]] = _Fields()  # type: ignore[assignment]
     _positional: ClassVar[int] = 0
     _required: ClassVar[frozenset[str]] = frozenset()
+    _names: ClassVar[frozenset[str]] = frozenset()
     _blank: ClassVar[dict[str, Any]] = {}
 
     def __init_subclass__(cls, *, kw_only: bool = False, eq: bool = True) -> None:
         own = [name for name, kind in get_annotations(cls).items() if not str(kind).startswith("ClassVar")]
         names = dict.fromkeys((*cls.__match_args__, *own))
         cls.__match_args__ = tuple(names)  # type: ignore[misc]
+        cls._names = frozenset(names)
         cls._positional = 0 if kw_only else len(names)
         cls._required = frozenset(name for name in names if not hasattr(cls, name))
         cls._blank = {name: getattr(cls, name, None) for name in names}
@@ -45,6 +47,10 @@ class Record:
             cls.__eq__, cls.__hash__ = object.__eq__, object.__hash__  # type: ignore[method-assign]
 
     def __init__(self, *values: Any, **named: Any) -> None:
+        if not values and len(named) == len(self._blank) and self._names.issuperset(named):  # the common case
+            self.__dict__.update(named)
+            self.__post_init__()
+            return
         places = self.__match_args__[: len(values)]
         found = {**self._blank, **dict(zip(places, values, strict=False)), **named}
         missing = self._required.difference(places, named)

@@ -58,10 +58,14 @@ class Kernels:
         """Whether the time of a product holds the cast of its activations, too."""
         return precision in self.products and self.products[precision].origin.quantises
 
-    def fused(self, precision: Precision, tokens: int) -> Kernel:
-        """The fused layer of experts over so many tokens; NONE where none is known."""
-        few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]
-        return self.few[precision] if few else self.experts.get(precision, NONE)
+    @property
+    def few_tokens(self) -> int:
+        """Tokens up to which the layer for few runs; 0 where there is none."""
+        return int(facts()[self.engine]["few"]["tokens"]) if self.few else 0
+
+    def fused(self, precision: Precision, *, few: bool) -> Kernel:
+        """The fused layer of experts over few tokens or many; NONE where none is known."""
+        return self.few[precision] if few and precision in self.few else self.experts.get(precision, NONE)
 
     def of(self, kind: str) -> Mapping[tuple[Phase, bool], Kernel]:
         """The kernels of "attention" or "latent attention"; nothing for other mixers."""

@@ -7,15 +7,14 @@ interval is widened by it, the trust is `datasheet`.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.kernels import clock, roofline
 from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
 from tilewise.hwdb.kinds import KINDS
@@ -129,7 +128,7 @@ def error(word: str, sku: Sku) -> float:
 
 @cache
 def facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.hwdb.kernels") / "transfer.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels", "transfer.toml")
 
 
 @cache

@@ -6,7 +6,7 @@ from tilewise.server.architecture.model import Architecture, Attention, Embeddin
 from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, larger, smaller, some
+from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import (
     ACTIVATIONS,
@@ -55,7 +55,7 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
         if style.positions:
             e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
         if spans and not style.positions and plan.workload.cache == "none" and not plan.decode:
-            kernels = (10 if plan.batch == 1 else 9) * len(spans)
+            kernels = (10 if same(plan.batch, 1) else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans:
             _make_mask(e, plan, span, style)
@@ -108,13 +108,13 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     whole = rows * table.width * plan.width
     kernels = embedding_backward_kernels(plan.tokens)
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
-    if plan.tokens > ATOMIC_EMBEDDING:
+    if some(plan.tokens - ATOMIC_EMBEDDING):
         e.save(8 * tokens)
 
 
-def embedding_backward_kernels(tokens: int) -> int:
+def embedding_backward_kernels(tokens: Number) -> Number:
     """Launches of an embedding's backward in eager code."""
-    return SORTED_EMBEDDING if tokens > ATOMIC_EMBEDDING else 2
+    return choose(tokens > ATOMIC_EMBEDDING, SORTED_EMBEDDING, 2)
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
@@ -160,7 +160,7 @@ def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool
         operation(e, plan, "cross_entropy", CROSS_ENTROPY[plan.fused], tokens, vocab)
         if not plan.fused:
             labels = 8 * plan.tokens
-            e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if plan.batch == 1 else 4)
+            e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if same(plan.batch, 1) else 4)
         if plan.tp > 1:
             e.collective("loss_reduce", "all_reduce", 4 * tokens, plan.tp, repeat=3)
 

@@ -8,11 +8,10 @@ model's profiles (2 layers, 32 heads of 64, one H100 SXM5 80 GB, torch 2.11.0+cu
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout
 from tilewise.server.operators.attention_kernel import Heads, make_additive, pairs
@@ -56,7 +55,7 @@ def _lift(e: Emitter, plan: Plan, heads: Heads) -> None:
         memory("lift_q", "pointwise", queries, heads.dim, WIDE * size, WIDE * size, wide=True)
         memory("lift_kv", "cast", few, heads.dim, plan.width * small, WIDE * small, repeat=2)
         memory("lift_kv", "pointwise", few, heads.dim, WIDE * small, WIDE * small, wide=True)
-        if same(heads.q, heads.kv) or (plan.batch == 1 and same(heads.kv, 1) and not plan.decode):
+        if same(heads.q, heads.kv) or (same(plan.batch, 1) and same(heads.kv, 1) and not plan.decode):
             return
     memory("lift_k", "transpose", keys, heads.dim, WIDE * small, large)
     memory(
@@ -130,4 +129,4 @@ def _lower(e: Emitter, plan: Plan, heads: Heads, both: Number) -> None:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.operators") / "math_attention.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.operators", "math_attention.toml")

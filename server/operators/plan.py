@@ -6,6 +6,7 @@ from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.server import stacks
+from tilewise.server.operators.numbers import Number
 from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 
@@ -26,10 +27,10 @@ class Plan(Record):
     stack: Stack
     train: bool
     fused: bool
-    batch: int
-    sequence: int
-    context: int
-    tokens: int
+    batch: Number
+    sequence: Number
+    context: Number
+    tokens: Number
     width: int
     linear: Precision
     plain: Precision

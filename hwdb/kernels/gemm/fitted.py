@@ -43,7 +43,6 @@ OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and s
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
-CHUNK = 16384  # rows at a time: the working set stays in L2
 NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow with formats that are added
 ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
 
@@ -219,11 +218,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
 
     A precision and layout that was never measured is answered by the roofline; a shape beyond FAR octaves by both.
     """
-    built, ends = _built(model), range(0, max(len(table), 1), CHUNK)
-    parts = [
-        (slice(i, min(i + CHUNK, len(table))), _chunk(table.select(slice(i, i + CHUNK)), built, sku)) for i in ends
-    ]
-    times = parts[0][1] if len(parts) == 1 else merge(len(table), parts)
+    times = _fitted(table, _built(model), sku)
     near = times.distance <= FAR
     if near.all():
         return times
@@ -243,7 +238,7 @@ def _both(fitted: Times, rough: Times) -> Times:
     return merge(len(alone), [(rows, rough.select(rows)), (others, both.select(others))])
 
 
-def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
+def _fitted(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     p = gemm_choice.problem(table.m, table.n, table.k, table.groups, table.layout, table.precision)
     rows, work = evaluate(p, model.choice, sku)
     answer = extrapolation.widened(model.residual.predict(rows), "gemm")

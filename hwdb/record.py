@@ -47,18 +47,24 @@ class Record:
             cls.__eq__, cls.__hash__ = object.__eq__, object.__hash__  # type: ignore[method-assign]
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        if not values and len(named) == len(self._blank) and self._names.issuperset(named):  # the common case
-            self.__dict__.update(named)
-            self.__post_init__()
-            return
+        held, names = self.__dict__, self.__match_args__
+        if len(values) == len(names) == self._positional and not named:  # the two common cases first
+            held.update(zip(names, values, strict=True))
+        elif not values and len(named) == len(names) and self._names.issuperset(named):
+            held.update(named)
+        else:
+            held.update(self._filled(values, named))
+        self.__post_init__()
+
+    def _filled(self, values: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
+        """Every field, with its default where it is left out. Raises TypeError."""
         places = self.__match_args__[: len(values)]
         found = {**self._blank, **dict(zip(places, values, strict=False)), **named}
         missing = self._required.difference(places, named)
         if missing or len(values) > self._positional or len(found) > len(self._blank):
             wrong = [*missing, *(found.keys() - self._blank.keys()), *map(repr, values[self._positional :])]
             raise TypeError(f"{type(self).__name__}: missing, unknown or too many: {', '.join(sorted(wrong))}")
-        self.__dict__.update(found)
-        self.__post_init__()
+        return found
 
     def __post_init__(self) -> None:
         """What a class checks of its fields."""

@@ -37,7 +37,7 @@ class Kernels:
 
     products, experts, few: by the precision asked for (few: experts at few tokens)
     attention, latent: by phase and whether the cache is fp8 (latent: MLA)
-    reduces: the `library` code of its all-reduce by the number of GPUs
+    sku: on which GPU
     calibration: the published one that knows them, where another answers for all else
     """
 
@@ -47,7 +47,7 @@ class Kernels:
     few: Mapping[Precision, Kernel] = field(default_factory=dict)
     attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
     latent: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
-    reduces: Mapping[int, int] = field(default_factory=dict)
+    sku: str = ""
     calibration: str = ""
 
     def product(self, precision: Precision) -> int:
@@ -57,6 +57,10 @@ class Kernels:
     def casts(self, precision: Precision) -> bool:
         """Whether the time of a product holds the cast of its activations, too."""
         return precision in self.products and self.products[precision].origin.quantises
+
+    def reduce(self, ranks: int) -> int:
+        """The `library` code of its all-reduce over so many GPUs, 0 where nobody's is known."""
+        return all_reduce.codes(self.sku, self.engine).get(ranks, 0) if ranks > 1 else 0
 
     @property
     def few_tokens(self) -> int:
@@ -118,7 +122,7 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
         few=_known({p: best(engine, listed[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
         attention=_known(attention),
         latent=_known(latent),
-        reduces=all_reduce.codes(sku, engine),
+        sku=sku,
     )
 
 

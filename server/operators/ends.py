@@ -96,7 +96,7 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
             scaled = tokens * tables[0].width * plan.width
             e.memory("embedding_scale", "pointwise", tokens, tables[0].width, scaled, scaled)
         if tables:
-            size, library = tokens * tables[0].width * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+            size, library = tokens * tables[0].width * plan.width, plan.kernels.reduce(plan.tp)
             e.collective("all_reduce", "all_reduce", size, plan.tp, library=library)
 
 

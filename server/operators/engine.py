@@ -215,7 +215,7 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
     for kind in sorted({_kind(mixer) for mixer in mixers}):
         if not _library(plan, known.of(kind)):
             yield f"{kind} with {8 * plan.stored}-bit cache" if kind == "attention" else kind
-    if plan.tp > 1 and plan.tp not in known.reduces:
+    if plan.tp > 1 and not known.reduce(plan.tp):
         yield f"all-reduce of {plan.tp} GPUs"
     if any(workload.format not in known.experts or not moe.gated for moe in _mixtures(arch)):
         yield f"{workload.precision} experts (grouped products stand for the fused layer)"

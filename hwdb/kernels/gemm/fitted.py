@@ -22,7 +22,7 @@ from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
+from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, present, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 if TYPE_CHECKING:
@@ -146,16 +146,14 @@ def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
 
 
 class GemmModel(Record):
-    """Kernel choice, residual, and how each configuration reads to a person."""
+    """Kernel choice and residual."""
 
     choice: ChoiceModel
     residual: regression.Regression
-    names: tuple[str, ...]
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> GemmModel:
-        choice = ChoiceModel.from_arrays(arrays)
-        return cls(choice, regression.Regression.from_arrays(arrays), choice.names())
+        return cls(ChoiceModel.from_arrays(arrays), regression.Regression.from_arrays(arrays))
 
 
 LAYOUTS = {"fwd": Layout.FORWARD, "dgrad": Layout.INPUT_GRADIENT, "wgrad": Layout.WEIGHT_GRADIENT}
@@ -247,6 +245,7 @@ def _fitted(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     compute_s, memory_s = work.compute_s * scale, work.memory_s * scale
     overhead = LAUNCH_S * scale
     walls = np.stack([compute_s, memory_s, np.zeros_like(overhead), overhead])
+    used = np.array(present(work.choice.index), np.int64)  # of some three thousand
     full = compute_s * work.filled  # the share of the last wave that works
     return Times(
         time_s=time_s, low_s=answer.low_s, high_s=answer.high_s,
@@ -255,8 +254,8 @@ def _fitted(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
         wave_s=np.where(compute_s >= memory_s, compute_s - full, 0.0),
         alignment_s=np.where(p.alignment < 16, np.maximum(time_s - work.aligned_s, 0.0), 0.0),
         wall=walls.argmax(0), trust=extrapolation.trust(answer.distance, "gemm", Trust.MEASURED),
-        distance=answer.distance, kernel=work.choice.index, tiles=work.tiles.astype(float), waves=work.waves.astype(float),
-        refusal=np.full(len(time_s), -1), kernel_names=model.names,
+        distance=answer.distance, kernel=np.searchsorted(used, work.choice.index), tiles=work.tiles.astype(float), waves=work.waves.astype(float),
+        refusal=np.full(len(time_s), -1), kernel_names=tuple(map(model.choice.name, used.tolist())),
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb import packaged
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
-from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints
+from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints, kernel_codes
 
 WIDE = np.array([precision in (Precision.FP32, Precision.TF32) for precision in Precision])
 PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured row; everything else counts as bf16
@@ -108,19 +108,13 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
     index = np.full((len(OPS), len(VARIANTS), 2), -1, np.int64)
     own = np.zeros(index.shape, bool)
     named = {name for name, _ in kernels} | set(rules()["stand_in"])
-    for op, op_name in enumerate(OPS):
-        for variant, variant_name in enumerate(VARIANTS):
-            name = f"{op_name}.{variant_name}" if variant_name else op_name
-            if variant and name not in named:
-                index[op, variant] = index[op, 0]
-                continue
-            for wide in (0, 1):  # ints: a bool would be a mask
-                found = _find(name, bool(wide), known)
-                index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (
-                    name,
-                    bool(wide) and not same_when_wide(name),
-                )
+    for name in (*OPS, *sorted(named - set(OPS))):  # an op answers for its variants that have no name here
+        op, variant = kernel_codes(name)
+        for wide in (0, 1):  # ints: a bool would be a mask
+            found = _find(name, bool(wide), known)
+            index[op, variant or slice(None), wide] = found
+            mine = found >= 0 and kernels[found] == (name, bool(wide) and not same_when_wide(name))
+            own[op, variant, wide] = mine
     return Catalogue(tuple(kernels), index, own)
 
 

@@ -28,7 +28,8 @@ from typing import Any
 import numpy as np
 
 from tilewise.calibration.seal import settle
-from tilewise.hwdb.calibration import Calibration, Measurements, canonical
+from tilewise.hwdb.arrays import packed
+from tilewise.hwdb.calibration import ARRAYS, Calibration, Measurements, canonical
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.precision import Precision
@@ -113,11 +114,11 @@ def _has_points(calibration: Calibration) -> bool:
 
 
 def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:
-    """Write a model into a calibration's folder: arrays into an .npz, the rest into a .json."""
+    """Write a model into a calibration's folder: arrays into a .safetensors, the rest into a .json."""
     arrays = {key: value for key, value in model.items() if isinstance(value, np.ndarray)}
     plain = {key: value for key, value in model.items() if key not in arrays}
     if arrays:
-        np.savez_compressed(folder / "models" / f"{name}.npz", **arrays)  # type: ignore[arg-type]
+        (folder / "models" / f"{name}{ARRAYS}").write_bytes(packed(arrays))
     if plain:
         (folder / "models" / f"{name}.json").write_bytes(canonical(plain))
 

@@ -15,7 +15,7 @@ from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.trial import tried
 
-FILES = re.compile(r"card\.json|measurements/([a-z0-9_]+\.csv|choices\.npz)|models/[a-z0-9_]+\.(json|npz)")
+FILES = re.compile(r"card\.json|measurements/([a-z0-9_]+\.csv|choices\.npz)|models/[a-z0-9_]+\.(json|safetensors)")
 CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "script", "stack", "gpu", "families", "held_out")
 PUBLISHED_CARD = ("schema", "id", "date", "sku", "production", "content_sha256", "sources", "families", "held_out")
 STACK = ("python", "torch")

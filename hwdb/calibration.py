@@ -7,14 +7,13 @@
     measurements/choices.npz    GEMM shapes for which the library's heuristic was asked, if it can be
     measurements/counters.csv   low-level counters of thirty kernels, if a profiler was there
     measurements/failures.csv   points that have no time, and why
-    models/<family>.npz, .json  what was fitted: arrays, or plain numbers
+    models/<family>.safetensors, .json  what was fitted: arrays, or plain numbers
 
 The id is the date and the first eight digits of the SHA-256 over all files, so a changed file is another calibration.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import re
@@ -26,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb.arrays import unpacked
 from tilewise.hwdb.errors import InvalidInput, NotFound
 from tilewise.hwdb.texts import read_json
 from tilewise.hwdb.times import Trust
@@ -36,6 +36,7 @@ NOT_SHAPE = ("sets",)  # key columns that vary how a shape was measured, not the
 ERROR_WORDS = ("family", "group")
 ERROR_NUMBERS = ("points", "refused", "mean_error", "p90_error", "bias", "interval_coverage")
 ERROR_MAX = 1e9
+ARRAYS = ".safetensors"  # ends the name of a model's arrays (arrays.py)
 FAMILY = re.compile(r"[a-z0-9_]{1,40}")  # names a file, so it is never a path
 UNHASHED = ("id", "content_sha256")  # card entries that state the hash itself
 
@@ -153,11 +154,11 @@ class Calibration:
         return read_arrays(self.measured() / "choices.npz")
 
     def model(self, family: str) -> dict[str, Any]:
-        """What was fitted to a family: arrays of its .npz, entries of its .json; empty where nothing was."""
+        """What was fitted to a family: arrays of its .safetensors, entries of its .json; empty where nothing was."""
         if family not in self._models:
             path = self.folder / "models" / f"{family}.json"
             plain = read_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
-            self._models[family] = {**plain, **read_arrays(path.with_suffix(".npz"))}
+            self._models[family] = {**plain, **read_model(path.with_suffix(ARRAYS))}
         return self._models[family]
 
     def shapes(self, family: str) -> list[str]:
@@ -218,6 +219,8 @@ def held_out(shapes: Sequence[str]) -> NDArray[np.bool_]:
 
 def read_columns(path: Path) -> dict[str, Column]:
     """A CSV file as columns. Raises InvalidInput for rows of unequal length."""
+    import csv  # fitting and comparing alone read measurements
+
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.reader(stream)
         head = next(reader, [])
@@ -228,6 +231,11 @@ def read_columns(path: Path) -> dict[str, Column]:
     if len(columns) != len(head):
         raise InvalidInput(f"{path.name} has {len(columns)} columns under {len(head)} names", reason="BAD_CALIBRATION")
     return {name: _column(values) for name, values in zip(head, columns, strict=True)}
+
+
+def read_model(path: Path) -> dict[str, Column]:
+    """The arrays of a model's file; none where there is no file. Raises InvalidInput (BAD_CALIBRATION)."""
+    return unpacked(path.read_bytes(), path.name) if path.is_file() else {}
 
 
 def read_arrays(path: Path) -> dict[str, Column]:

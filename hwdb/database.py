@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache, cached_property
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.hwdb import dies, names, sku_file
+from tilewise.hwdb import dies, names, packaged, sku_file
 from tilewise.hwdb.errors import NotFound
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import Trust
@@ -31,7 +30,7 @@ class Database:
     @cache
     def packaged() -> Database:
         """The database that is installed with the package; one object a process."""
-        return Database(Path(str(files("tilewise.hwdb"))))
+        return Database(Path(packaged.folder("tilewise.hwdb")))
 
     @cached_property
     def version(self) -> str:

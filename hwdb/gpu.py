@@ -19,13 +19,14 @@ from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
-from tilewise.hwdb.remembered import times_of
+from tilewise.hwdb.remembered import once, times_of
 from tilewise.hwdb.sku import Peak, Sku
 from tilewise.hwdb.table import Floats, Kind, OperatorTable, present
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
 ENGINES = -2  # of collectives of an engine's own
+CHUNK = 16384
 SMALL_S = 3e-5  # a refused operator that the roofline takes to be shorter is answered by it, with its wider interval
 
 
@@ -88,9 +89,17 @@ class Gpu(Record):
         """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
         if table.shapes > 1:
             rows, place = table.distinct()
-            some = table.select(rows)
-            return limits.held(some, self._by_kind(some, state), self.sku, state).select(place)
-        return limits.held(table, self._by_kind(table, state), self.sku, state)
+            return self._pieces(table.select(rows), state).select(place)
+        return self._pieces(table, state)
+
+    def _pieces(self, table: OperatorTable, state: State) -> Times:
+        """CHUNK rows at a time: what models work out of them stays in the cache, and in bounded memory."""
+        found = []
+        for first in range(0, max(len(table), 1), CHUNK):
+            rows = slice(first, first + CHUNK)
+            part = table if len(table) <= CHUNK else table.select(rows)
+            found.append((rows, limits.held(part, self._by_kind(part, state), self.sku, state)))
+        return found[0][1] if len(found) == 1 else merge(len(table), found)
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
@@ -143,8 +152,11 @@ class Gpu(Record):
         """Which published kernels a serving engine runs; none for "none". Raises NotAvailable (ENGINE_NOT_AVAILABLE)."""
         check_runs(engine, self.sku)
         source = self._of_engines
-        models = {kind: source.model(record.name) for kind, record in KINDS.items()} if source is not None else {}
-        found = kernels(engine, models, self.sku.name)
+        if source is None:
+            return kernels(engine, {}, self.sku.name)
+        models = {kind: source.model(record.name) for kind, record in KINDS.items()}
+        key = ("kernels", engine, self.sku.name, source.sha256)
+        found = once(key, lambda: kernels(engine, models, self.sku.name))
         return replace(found, calibration=self.published.id) if self.published is not None else found
 
     @property

@@ -5,14 +5,13 @@ The CPU is the host's, not the GPU's: a calibration knows the host it ran on, la
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from msgspec.structs import replace
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
@@ -99,4 +98,4 @@ def _known(entry: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _facts() -> dict[str, Any]:
     """launch.toml."""
-    return tomllib.loads((files("tilewise.hwdb") / "launch.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb", "launch.toml")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
@@ -82,6 +80,8 @@ def unknown(name: str, known: Iterable[str], field: str) -> TilewiseError:
     if not_production(name):
         message = f"{name!r} is a consumer, workstation or graphics card; only production GPUs are covered: {listed}"
         return NotFound(message, reason="NOT_A_PRODUCTION_GPU", field=field, gpu=name)
+    import difflib
+
     near = difflib.get_close_matches(normalise(name), known, n=1, cutoff=0.5)
     nearest = f"nearest is {near[0]}; " if near else ""
     message = (
@@ -101,7 +101,7 @@ def not_production(name: str) -> bool:
 
 @cache
 def _not_production_rules() -> dict[str, list[str]]:
-    return tomllib.loads((files("tilewise.hwdb") / "names.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb", "names.toml")
 
 
 def _one_line(sku: Sku) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from tilewise.hwdb.table import COLUMNS, PLACE, OperatorTable
 from tilewise.hwdb.times import Times
@@ -12,12 +13,19 @@ from tilewise.hwdb.times import Times
 ROWS_MAX = 512  # larger tables are candidates of a sweep, which do not come twice
 ENTRIES = 512  # some 20 kB each
 
+Answer = TypeVar("Answer")
+
 
 def times_of(key: tuple[object, ...], table: OperatorTable, ask: Callable[[], Times]) -> Times:
     """What `ask` answers for `table`, from memory where the same rows were asked under the same key."""
     if len(table) > ROWS_MAX:
         return ask()
-    slot = _slot((*key, _digest(table)))
+    return once((*key, _digest(table)), ask)
+
+
+def once(key: tuple[object, ...], ask: Callable[[], Answer]) -> Answer:
+    """What `ask` answers, from memory where it was asked under the same key."""
+    slot: list[Answer] = _slot(key)
     if not slot:
         slot.append(ask())
     return slot[0]
@@ -32,5 +40,5 @@ def _digest(table: OperatorTable) -> bytes:
 
 
 @lru_cache(maxsize=ENTRIES)
-def _slot(key: tuple[object, ...]) -> list[Times]:
+def _slot(key: tuple[object, ...]) -> list[Any]:
     return []

@@ -5,11 +5,10 @@ A stack is more than kernels: what it launches for an operator, how it calls att
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
@@ -139,7 +138,7 @@ def _stack(name: str, about: dict[str, Any]) -> Stack:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server") / "stacks.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server", "stacks.toml")
 
 
 NAMES = tuple(_known())

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from msgspec.structs import force_setattr
+from collections.abc import Mapping
+from copy import copy
+
+import numpy as np
+from msgspec.structs import force_setattr, replace
 
 from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.record import Record
+from tilewise.hwdb.table import Ints
 from tilewise.hwdb.times import State
 from tilewise.server import stacks
 from tilewise.server.stacks import Stack
@@ -30,6 +35,8 @@ SKEW_MAX = 2.0  # published fused layers have 0, 1.01 and 1.2
 RESERVE_MAX = 0.9  # of the GPU's memory
 SERVING = ("kv_cache", "expert_skew", "expert_parallel")  # what engines alone can be asked
 ISSUE_MAX = 1000.0  # a millisecond a kernel: twenty times the slowest host seen
+LENGTHS = ("batch", "sequence", "context")  # in which the candidates of one pass may differ
+TOGETHER_MAX = 2**22  # tokens of such a candidate: its scores, a square, stay inside int64
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
@@ -186,6 +193,23 @@ class Workload(Record, kw_only=True):
     def tokens(self) -> int:
         """Tokens that pass through the layers in one step."""
         return self.batch if self.phase == "decode" else self.batch * self.sequence
+
+
+def together(workload: Workload, sizes: Mapping[str, Ints]) -> Workload:
+    """The workload of many candidates in one pass: with an array in place of each of these LENGTHS.
+
+    Raises InvalidInput where one of them cannot be, or is so long that it must be asked by itself.
+    """
+    lengths = {name: sizes.get(name, getattr(workload, name)) for name in LENGTHS}
+    tokens = 1.0 * lengths["batch"] * (lengths["context"] if workload.phase == "decode" else lengths["sequence"])
+    for most in (*sizes.values(), tokens):
+        at = int(np.argmax(most))
+        replace(workload, **{name: int(values[at]) for name, values in sizes.items()})
+    if tokens.max() > TOGETHER_MAX:
+        raise _invalid("batch", f"{tokens.max():.0f} tokens are too many to be predicted beside others")
+    found = copy(workload)
+    found.__dict__.update(sizes)
+    return found
 
 
 def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:

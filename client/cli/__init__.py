@@ -6,6 +6,8 @@ too large; 2 wrong usage or bad input; 3 could not evaluate (server unreachable,
 
 from __future__ import annotations
 
+import gc
+import os
 import sys
 from importlib import import_module
 
@@ -36,6 +38,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "token": ("tilewise.client.cli.token:token", "Make a token for a caller of a server."),
     "completion": ("tilewise.client.cli.completion:completion", "Let bash, zsh or fish complete commands and options."),
 }
+
+
+# Objects until the collector looks for rings among them: a question makes fewer, and looking takes a fifteenth of its time
+COLLECTED = 200_000
+KEEPS = ("serve", "calibrate")  # commands that hold what only Python's own way to end gives back
 
 
 class LazyGroup(click.Group):
@@ -92,8 +99,14 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit with its code; an error is one line, and a hint where there is one."""
+    """Run the command line and exit with its code; an error is one line, and a hint where there is one.
+
+    arguments: unset: those of this process, which then ends with them
+    """
+    ours = arguments is None
     arguments = sys.argv[1:] if arguments is None else arguments
+    if ours:
+        gc.set_threshold(COLLECTED)
     try:
         code = cli.main(arguments, prog_name="tilewise", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
@@ -105,4 +118,17 @@ def main(arguments: list[str] | None = None) -> None:
         from tilewise.client.cli.failure import report
 
         code = report(error)
-    sys.exit(code if isinstance(code, int) else 0)
+    code = code if isinstance(code, int) else 0
+    if ours and not set(KEEPS).intersection(arguments):
+        leave(code)
+    sys.exit(code)
+
+
+def leave(code: int) -> None:
+    """End the process without taking all its objects apart first, an eighth of a question's time. Returns where output is lost."""
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return  # Python's own end says so
+    os._exit(code)

@@ -6,12 +6,12 @@ import tomllib
 from collections.abc import Mapping
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
 from textwrap import shorten
 
 import click
 
 from tilewise.client.cli.options import output_option, write
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import NotFound
 
 GROUPS = {
@@ -28,8 +28,8 @@ WIDTH = 118
 @cache
 def groups() -> dict[str, dict[str, str]]:
     """Codes and terms with their explanations, by the groups of GROUPS."""
-    text = files("tilewise.client").joinpath("explanations.toml").read_text(encoding="utf-8")
-    rules = tomllib.loads(files("tilewise.server").joinpath("gate/rules.toml").read_text(encoding="utf-8"))
+    text = packaged.text("tilewise.client", "explanations.toml")
+    rules = packaged.toml("tilewise.server", "gate/rules.toml")
     told = {code: f"{rule['name']} ({rule['severity']}). {rule['explanation'].strip()}" for code, rule in rules.items()}
     known = tomllib.loads(text) | {"rules": told}
     return {group: known[group] for group in GROUPS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,8 +20,9 @@ from tilewise.client.cli.options import (
 )
 from tilewise.client.cli.texts import read_model
 from tilewise.client.cli.workload import workload_of, workload_options
-from tilewise.client.client import TilewiseClient, answered
-from tilewise.v1 import advisor_service_pb2 as advisor
+
+if TYPE_CHECKING:
+    from tilewise.v1 import advisor_service_pb2 as advisor
 
 TOO_LARGE = 1  # exit code of --must-fit
 
@@ -61,6 +62,9 @@ def predict(
 
     CONFIG is a Hugging Face config.json, a shape in Tilewise's TOML, or - for stdin.
     """
+    from tilewise.client.client import TilewiseClient, answered  # not for a wrong option
+    from tilewise.v1 import advisor_service_pb2 as advisor
+
     request = advisor.PredictRequest(
         model=read_model(config, overrides, allow_defaults=allow_defaults, family=family),
         workload=workload_of(chosen),
@@ -77,7 +81,7 @@ def predict(
 
 
 def asked_of(request: advisor.PredictRequest, gpu: str) -> advisor.PredictRequest:
-    asked = advisor.PredictRequest(gpu=gpu)
+    asked = type(request)(gpu=gpu)
     asked.MergeFrom(request)
     return asked
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import click
 
-from tilewise.client.question import model_of
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.server.architecture.stand_in import READ_AS
 from tilewise.v1.model_pb2 import Model
 
 
 def read_model(path: str, overrides: Iterable[str] = (), *, allow_defaults: bool = False, family: str = "") -> Model:
     """The model in a config.json or a shape TOML; "-" is stdin; family: to read it as. Raises InvalidInput and TooLarge."""
+    from tilewise.client.question import model_of  # not for a wrong option
+
     model = model_of(path, dict(map(size, overrides)), allow_defaults=allow_defaults)
     if family:
         model.config_json = _read_as(model.config_json, family)
@@ -24,6 +24,8 @@ def read_model(path: str, overrides: Iterable[str] = (), *, allow_defaults: bool
 
 def _read_as(text: str, family: str) -> str:
     """A config.json that names the family to read it as."""
+    from tilewise.server.architecture.stand_in import READ_AS
+
     try:
         config = json.loads(text)
     except ValueError:

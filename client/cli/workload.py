@@ -8,9 +8,7 @@ from typing import Any
 import click
 
 from tilewise.client.cli.options import Command, option
-from tilewise.client.question import check_sizes
-from tilewise.server import stacks
-from tilewise.server.messages.words import filled, living, type_of, words
+from tilewise.server.messages.words import filled, living, retired, type_of, words
 from tilewise.v1.workload_pb2 import Workload
 
 FIELDS = living(Workload.DESCRIPTOR)
@@ -46,7 +44,7 @@ def workload_options(phase: str | None = None) -> Callable[[Command], Command]:
     def add(command: Command) -> Command:
         for name in reversed(HELP):
             command = _option(name, defaults.get(name))(command)
-        for name in stacks.RETIRED:
+        for name in retired(Workload.DESCRIPTOR):
             command = click.option(f"--{name}", hidden=True, expose_value=False, callback=_retired)(command)
         return command
 
@@ -68,12 +66,16 @@ def flag(name: str) -> str:
 def _retired(context: click.Context, parameter: click.Parameter, value: str | None) -> None:
     """Refuses an option that has another name now."""
     if value is not None:
+        from tilewise.server import stacks
+
         new = stacks.RETIRED[str(parameter.name)]
         raise click.UsageError(f"--{parameter.name} is called --{new} now: --{new} {value}")
 
 
 def workload_of(chosen: dict[str, Any]) -> Workload:
     """The Workload of a command's options."""
+    from tilewise.client.question import check_sizes
+
     check_sizes(chosen)
     try:
         return filled(Workload, chosen)

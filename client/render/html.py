@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib.resources import files
 from string import Template
 
 from tilewise.client.render.plot import MEANING, svg, title
 from tilewise.client.render.report import peak, wall, work_line
 from tilewise.client.render.text import gib, interval, percent, seconds, si, significant
+from tilewise.hwdb import packaged
 from tilewise.v1.advisor_service_pb2 import PredictResponse
 from tilewise.v1.report_pb2 import Layer, Loss, Operator, Remedy
 
@@ -28,7 +28,7 @@ def page(answers: Sequence[PredictResponse]) -> str:
 
 def document(title: str, sections: Iterable[str], hints: dict[str, str]) -> str:
     """Sections as one document; `hints` are shown under the pointer over the marks of their names."""
-    template = Template((files("tilewise.client.render") / "page.html").read_text(encoding="utf-8"))
+    template = Template(packaged.text("tilewise.client.render", "page.html"))
     data = json.dumps(hints).replace("</", "<\\/")
     return template.substitute(title=escape(title), reports="\n".join(sections), hints=data)
 

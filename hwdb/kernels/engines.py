@@ -36,7 +36,7 @@ class Kernels(Record):
 
     products, experts, few: by the precision asked for (few: experts at few tokens)
     attention, latent: by phase and whether the cache is fp8 (latent: MLA)
-    reduces: the `library` code of its all-reduce by the number of GPUs
+    sku: on which GPU
     calibration: the published one that knows them, where another answers for all else
     """
 
@@ -46,7 +46,7 @@ class Kernels(Record):
     few: Mapping[Precision, Kernel] = {}
     attention: Mapping[tuple[Phase, bool], Kernel] = {}
     latent: Mapping[tuple[Phase, bool], Kernel] = {}
-    reduces: Mapping[int, int] = {}
+    sku: str = ""
     calibration: str = ""
 
     def product(self, precision: Precision) -> int:
@@ -57,10 +57,18 @@ class Kernels(Record):
         """Whether the time of a product holds the cast of its activations, too."""
         return precision in self.products and self.products[precision].origin.quantises
 
-    def fused(self, precision: Precision, tokens: int) -> Kernel:
-        """The fused layer of experts over so many tokens; NONE where none is known."""
-        few = precision in self.few and tokens <= facts()[self.engine]["few"]["tokens"]
-        return self.few[precision] if few else self.experts.get(precision, NONE)
+    def reduce(self, ranks: int) -> int:
+        """The `library` code of its all-reduce over so many GPUs, 0 where nobody's is known."""
+        return all_reduce.codes(self.sku, self.engine).get(ranks, 0) if ranks > 1 else 0
+
+    @property
+    def few_tokens(self) -> int:
+        """Tokens up to which the layer for few runs; 0 where there is none."""
+        return int(facts()[self.engine]["few"]["tokens"]) if self.few else 0
+
+    def fused(self, precision: Precision, *, few: bool) -> Kernel:
+        """The fused layer of experts over few tokens or many; NONE where none is known."""
+        return self.few[precision] if few and precision in self.few else self.experts.get(precision, NONE)
 
     def of(self, kind: str) -> Mapping[tuple[Phase, bool], Kernel]:
         """The kernels of "attention" or "latent attention"; nothing for other mixers."""
@@ -113,7 +121,7 @@ def kernels(engine: str, models: Mapping[Kind, Mapping[str, Any]], sku: str) -> 
         few=_known({p: best(engine, listed[Kind.GROUPED_GEMM], f, only=few) for p, f in fused.items() if few}),
         attention=_known(attention),
         latent=_known(latent),
-        reduces=all_reduce.codes(sku, engine),
+        sku=sku,
     )
 
 

@@ -7,14 +7,13 @@ another SKU were seen to differ by (machines.toml).
 from __future__ import annotations
 
 import math
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.kinds import by_code
 from tilewise.hwdb.sku import Sku
@@ -62,4 +61,4 @@ def host_factor() -> float:
 @cache
 def facts() -> dict[str, Any]:
     """machines.toml."""
-    return tomllib.loads((files("tilewise.hwdb.kernels") / "machines.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels", "machines.toml")

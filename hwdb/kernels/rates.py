@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
@@ -52,7 +51,7 @@ class Rates(Record):
 @cache
 def assumptions() -> Mapping[str, Any]:
     """hwdb/roofline.toml: fractions, tiles and spreads, each with its source."""
-    return tomllib.loads((files("tilewise.hwdb") / "roofline.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb", "roofline.toml")
 
 
 @lru_cache(maxsize=64)

@@ -5,16 +5,15 @@ A table's column `library` names one: 0 for none, else 1 + its place in the mode
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
-from functools import cache
-from importlib.resources import files
+from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
 from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints
@@ -134,7 +133,13 @@ class Software(Record):
 
     def column(self, name: str) -> NDArray[Any]:
         """A field or property of every origin."""
-        return np.array([getattr(one, name) for one in self.origins])
+        if name not in self._columns:
+            self._columns[name] = np.array([getattr(one, name) for one in self.origins])
+        return self._columns[name]
+
+    @cached_property
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        return {}
 
     def chosen(self, library: Ints, precision: Ints) -> Ints:
         """Which origin answers each row; -1 where none is named and none knows the precision."""
@@ -180,13 +185,13 @@ def stated(text: str, *formats: str, path: str = "", phase: str = "", latent: bo
 @cache
 def facts() -> dict[str, Any]:
     """software.toml."""
-    return tomllib.loads((files("tilewise.hwdb.kernels") / "software.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels", "software.toml")
 
 
 @cache
 def engines() -> dict[str, Any]:
     """engines.toml: what is known of each serving engine. Its order is that of the engines' codes."""
-    return tomllib.loads((files("tilewise.hwdb.kernels") / "engines.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels", "engines.toml")
 
 
 def _usual(origins: Sequence[Origin], candidates: Sequence[int], rules: Sequence[Mapping[str, Any]]) -> int:

@@ -8,16 +8,15 @@ others timed that very kernel on this generation.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.kernels import clock, roofline
 from tilewise.hwdb.kernels.attention.choice import backend
 from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
@@ -193,7 +192,7 @@ def _known(section: str, word: str, sku: Sku) -> Floats:
 
 @cache
 def facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.hwdb.kernels") / "transfer.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels", "transfer.toml")
 
 
 @cache

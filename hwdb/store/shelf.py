@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import threading
 import weakref
-import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -53,7 +52,7 @@ class Shelf:
         write_files(folder, contents)
         calibration = Calibration.open(folder)
         weakref.finalize(calibration, shutil.rmtree, folder, ignore_errors=True)
-        return calibration, sum(map(len, contents.values())) + _unpacked(folder)
+        return calibration, 2 * sum(map(len, contents.values()))  # on disk, and in memory once it is read
 
 
 def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
@@ -61,12 +60,3 @@ def write_files(folder: Path, contents: Mapping[str, bytes]) -> None:
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-
-
-def _unpacked(folder: Path) -> int:
-    """Bytes of the models' arrays in memory."""
-    total = 0
-    for path in folder.glob("models/*.npz"):
-        with zipfile.ZipFile(path) as archive:
-            total += sum(member.file_size for member in archive.infolist())
-    return total

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections import defaultdict
 from functools import cache
-from importlib.resources import files
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 from tilewise.server.step.idle import IDLE, ISSUE
 from tilewise.server.step.losses import CAUSES
@@ -24,7 +23,7 @@ class Cause(Record):
 
 @cache
 def causes() -> dict[str, dict[str, str]]:
-    return tomllib.loads((files("tilewise.server.advise") / "causes.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.advise", "causes.toml")
 
 
 def why(slow: Report, fast: Report) -> Cause:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Kind
 from tilewise.server.advise.asked import Asked
@@ -19,7 +18,7 @@ from tilewise.server.step.report import Report
 
 @cache
 def _texts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.advise") / "notes.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.advise", "notes.toml")
 
 
 def notes(subject: Subject, asked: Sequence[Asked], before: Sequence[Report]) -> Iterator[str]:

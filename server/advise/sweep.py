@@ -1,4 +1,4 @@
-"""Predictions along one size or two: every point of a grid, in passes over all shapes that share a workload."""
+"""Predictions along one size or two: every point of a grid, in passes over all that share a workload but for its lengths."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from tilewise.server.architecture import Architecture
 from tilewise.server.deadline import check_alive
 from tilewise.server.limits import check_candidates
 from tilewise.server.step.predict import Shapes, predict_many
-from tilewise.server.workload import Workload
+from tilewise.server.workload import LENGTHS, Workload, together
 
 OF_WORKLOAD = tuple(name for name, kind in get_annotations(Workload).items() if kind == "int")
+APART = tuple(name for name in OF_WORKLOAD if name not in LENGTHS)  # each value of which takes a pass of its own
 
 
 class Axis(Record):
@@ -60,13 +61,13 @@ def grid(axes: Sequence[Axis]) -> list[tuple[int, ...]]:
 def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Sequence[Axis]) -> Iterator[list[Pass]]:
     """Predicts every point on every GPU: lists of passes over at most CHUNK points that share a GPU and a workload.
 
-    Lists of one GPU and workload follow each other in the order of the grid. A shape that cannot be is a pass of its own
+    Lists of one GPU and workload, but for its lengths, follow each other in the order of the grid. A shape that cannot be is a pass of its own
     with its error. Raises as `grid`.
     """
     points = grid(axes)
     names = [axis.field for axis in axes]
     for setting, rows in _by_workload(names, points).items():
-        fixed = dict(zip([name for name in names if name in OF_WORKLOAD], setting, strict=True))
+        fixed = dict(zip([name for name in names if name in APART], setting, strict=True))
         sizes = {name: np.array([point[at] for point in points]) for at, name in enumerate(names) if name not in fixed}
         for first in range(0, len(rows), CHUNK):
             for gpu in gpus:
@@ -75,11 +76,11 @@ def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Seque
 
 
 def _by_workload(names: Sequence[str], points: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], Ints]:
-    """Places of the points that share a workload."""
-    of_workload = [at for at, name in enumerate(names) if name in OF_WORKLOAD]
+    """Places of the points whose workloads share what is asked APART."""
+    apart = [at for at, name in enumerate(names) if name in APART]
     found: dict[tuple[int, ...], list[int]] = {}
     for place, point in enumerate(points):
-        found.setdefault(tuple(point[at] for at in of_workload), []).append(place)
+        found.setdefault(tuple(point[at] for at in apart), []).append(place)
     return {setting: np.array(places) for setting, places in found.items()}
 
 
@@ -87,22 +88,26 @@ def _passes(
     subject: Subject, workload: Workload, fixed: Mapping[str, int], gpu: Gpu, sizes: Changes, rows: Ints
 ) -> list[Pass]:
     done: list[Pass] = []
+    lengths = {name: values for name, values in sizes.items() if name in LENGTHS}
+    shapes = {name: values for name, values in sizes.items() if name not in LENGTHS}
     try:
         work = replace(workload, **fixed)
     except InvalidInput as error:
         return [Pass(gpu, workload, rows, None, error)]
 
     def use(arch: Architecture, places: Ints) -> None:
-        done.append(Pass(gpu, work, places, predict_many(gpu, arch, work)))
+        asked = _at(work, {name: values[places] for name, values in lengths.items()})
+        done.append(Pass(gpu, asked, places, predict_many(gpu, arch, asked)))
 
     def refuse(place: int, error: TilewiseError) -> None:
         done.append(Pass(gpu, work, np.array([place]), None, error))
 
-    if sizes:
-        each_possible(subject, sizes, rows, use, refuse)
-    else:
-        try:
-            use(subject.architecture, rows)
-        except TilewiseError as error:
-            refuse(int(rows[0]), error)
+    each_possible(subject, shapes, rows, use, refuse)
     return done
+
+
+def _at(work: Workload, lengths: Changes) -> Workload:
+    """A workload with its lengths replaced: by arrays, by plain numbers for a single point."""
+    if all(len(values) == 1 for values in lengths.values()):
+        return replace(work, **{name: int(values[0]) for name, values in lengths.items()})
+    return together(work, lengths)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -109,6 +108,8 @@ def _reject_unknown(key: str, value: Any, family: Family) -> None:
 
 
 def _unknown(key: str, message: str, known: Iterable[str]) -> InvalidInput:
+    import difflib
+
     close = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
     hint = f"the nearest known key is {close[0]}" if close else "no known key is near"
     return invalid(_short(key), f"{message} and may change the shape; {hint}", "UNKNOWN_KEY", unknown=_short(key))

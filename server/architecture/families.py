@@ -6,18 +6,17 @@ words. Only the files of the family asked for are parsed.
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 
-_FOLDER = files(__package__).joinpath("families")
+_PACKAGE = "tilewise.server.architecture"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,11 @@ class Family:
 @cache
 def names() -> tuple[str, ...]:
     """Every model_type that can be read."""
-    stems = (entry.name.removesuffix(".toml") for entry in _FOLDER.iterdir() if entry.name.endswith(".toml"))
+    stems = (
+        name.removesuffix(".toml")
+        for name in os.listdir(f"{packaged.folder(_PACKAGE)}/families")
+        if name.endswith(".toml")
+    )
     return tuple(sorted(stem for stem in stems if not stem.startswith("_")))
 
 
@@ -69,6 +72,8 @@ def names() -> tuple[str, ...]:
 def family(model_type: str) -> Family:
     """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names, if any are close."""
     if model_type not in names():
+        import difflib
+
         close = difflib.get_close_matches(model_type, names(), n=3, cutoff=0.7)
         hint = f"the closest: {', '.join(close)}" if close else "none is close"
         raise InvalidInput(
@@ -83,7 +88,7 @@ def family(model_type: str) -> Family:
 
 @cache
 def _load(name: str) -> Family:
-    table = tomllib.loads(_FOLDER.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
+    table = packaged.toml(_PACKAGE, f"families/{name}.toml")
     base = _load(table["base"]) if "base" in table else Family(name, {}, {})
     optional, absent = table.get("optional", ()), table.get("absent", ())
     defaults, fixed = table.get("defaults", {}), table.get("fixed", {})
@@ -133,7 +138,7 @@ class KeyRules(Record):
 
 @cache
 def key_rules() -> KeyRules:
-    table = tomllib.loads(files(__package__).joinpath("keys.toml").read_text(encoding="utf-8"))
+    table = packaged.toml(_PACKAGE, "keys.toml")
     harmless = table.pop("harmless")
     kinds = {**dict.fromkeys(table.pop("lists"), list), **dict.fromkeys(table.pop("texts"), str)}
     rules: dict[str, Any] = {

@@ -5,8 +5,8 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 
 
@@ -27,5 +27,5 @@ class Rule(Record, kw_only=True):
 @cache
 def rules() -> Mapping[str, Rule]:
     """Every rule by its code."""
-    text = (files("tilewise.server.gate") / "rules.toml").read_text(encoding="utf-8")
+    text = packaged.text("tilewise.server.gate", "rules.toml")
     return {code: Rule(code=code, **fields) for code, fields in tomllib.loads(text).items()}

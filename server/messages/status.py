@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from google.protobuf.any_pb2 import Any
+from google.protobuf.message import Message
 from google.rpc import code_pb2
-from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from tilewise.hwdb.errors import (
@@ -46,6 +46,8 @@ RETRY_AFTER_S = 1.0  # where an Overloaded does not say
 
 def to_status(error: TilewiseError) -> Status:
     """Code and message with ErrorInfo, BadRequest where a field is at fault, RetryInfo where trying again helps."""
+    from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo  # most answers are none
+
     message = shortened(error.message)
     metadata = {key: shortened(value) for key, value in error.metadata.items()}
     details = [ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=metadata)]
@@ -66,7 +68,7 @@ def shortened(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST // 2 - 5]} ... {text[-LONGEST // 2 :]}"
 
 
-def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:
+def packed(detail: Message) -> Any:
     message = Any()
     message.Pack(detail, deterministic=True)  # a map has no order of its own
     return message
@@ -74,6 +76,8 @@ def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:
 
 def from_status(status: Status) -> TilewiseError | None:
     """The error that to_status was given; None for a status that is not one of ours."""
+    from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+
     info, bad = ErrorInfo(), BadRequest()
     for detail in status.details:
         detail.Unpack(info)

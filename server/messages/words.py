@@ -44,9 +44,15 @@ def number(enum: EnumDescriptor, word: str | None, field: str = "") -> Any:
     return enum.values_by_name[prefix(enum) + word.upper()].number
 
 
-def living(message: Any) -> dict[str, FieldDescriptor]:
+@cache
+def living(message: Any) -> Mapping[str, FieldDescriptor]:
     """The fields of a message by name, without those that have another name now."""
     return {field.name: field for field in message.fields if not field.GetOptions().deprecated}
+
+
+def retired(message: Any) -> list[str]:
+    """Names of the fields of a message that have another name now."""
+    return [field.name for field in message.fields if field.GetOptions().deprecated]
 
 
 def type_of(field: Any) -> type:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.server.architecture.model import Attention, Latent, Linear, Split
 from tilewise.server.operators.attention_kernel import Heads, kernel, reach
 from tilewise.server.operators.emitter import Emitter
@@ -268,7 +267,7 @@ def _roll_window(e: Emitter, plan: Plan, att: Attention, heads: Heads, width: Nu
 
 @cache
 def _cache_facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.operators") / "cache.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.operators", "cache.toml")
 
 
 def cache_width(att: Attention, kv_heads: Number) -> Number:

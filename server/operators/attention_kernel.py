@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Phase
@@ -266,7 +265,7 @@ def _mask_bytes(width: Number, direction: str) -> Number:
 
 @cache
 def _masks() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.operators") / "masks.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.operators", "masks.toml")
 
 
 def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:

@@ -7,7 +7,7 @@ from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activation
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
-from tilewise.server.operators.numbers import Number, larger, smaller, some
+from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL
 from tilewise.server.operators.variants import Variant
@@ -60,7 +60,7 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
         if style.positions:
             e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
         if spans and style.packing and not style.positions and plan.workload.cache == "none" and not plan.decode:
-            kernels = (10 if plan.batch == 1 else 9) * len(spans)
+            kernels = (10 if same(plan.batch, 1) else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans or _spans(stack, style):
             _make_mask(e, plan, span, style, encoder=not spans)
@@ -120,7 +120,7 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
             if variant.scales_embedding and table.kind == "token":
                 operation(e, plan, "embedding_scale", OPERATIONS["scale"], tokens, table.width)
         if tables:
-            size, library = tokens * tables[0].width * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+            size, library = tokens * tables[0].width * plan.width, plan.kernels.reduce(plan.tp)
             e.collective("all_reduce", "all_reduce", size, plan.tp, library=library)
 
 
@@ -132,13 +132,13 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
     whole = rows * table.width * plan.width
     kernels = embedding_backward_kernels(plan.tokens)
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
-    if plan.tokens > ATOMIC_EMBEDDING:
+    if some(plan.tokens - ATOMIC_EMBEDDING):
         e.save(8 * tokens)
 
 
-def embedding_backward_kernels(tokens: int) -> int:
+def embedding_backward_kernels(tokens: Number) -> Number:
     """Launches of an embedding's backward in eager code."""
-    return SORTED_EMBEDDING if tokens > ATOMIC_EMBEDDING else 2
+    return choose(tokens > ATOMIC_EMBEDDING, SORTED_EMBEDDING, 2)
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
@@ -190,7 +190,7 @@ def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool
         operation(e, plan, "cross_entropy", (FUSED if plan.fused else OPERATIONS)["cross_entropy"], tokens, vocab)
         if not (plan.fused or encoder):
             labels = 8 * plan.tokens
-            e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if plan.batch == 1 else 4)
+            e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if same(plan.batch, 1) else 4)
         if plan.tp > 1:
             e.collective("loss_reduce", "all_reduce", 4 * tokens, plan.tp, repeat=3)
 

@@ -17,6 +17,7 @@ from tilewise.hwdb.kernels.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.table import OP_CODES, Kind, Phase
 from tilewise.server.architecture.model import Architecture, Attention, Experts, Latent, Recurrent, Split
+from tilewise.server.architecture.sizes import agreed
 from tilewise.server.operators import attention, experts, feedforward
 from tilewise.server.operators.attention_kernel import Heads, absorbed, kernel
 from tilewise.server.operators.emitter import Emitter
@@ -110,7 +111,7 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, heads: Heads, held: bool) ->
 
 def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
     """Router, choice of experts, one fused layer; its ranks' sums and the shared experts' are reduced together."""
-    fused = plan.kernels.fused(plan.workload.format, plan.tokens)
+    fused = plan.kernels.fused(plan.workload.format, few=agreed(plan.tokens <= plan.kernels.few_tokens))
     with e.scope(part="moe"):
         project(e, plan, (moe.router,), tokens, plain=True)
         if not (fused.code and plan.kernels.selects(fused)):
@@ -175,8 +176,9 @@ def _hit(plan: Plan, moe: Experts, tokens: Number) -> Number:
     place = np.arange(1, int(count.max()) + 1)
     share = np.where(place <= count, place**-skew, 0.0)
     odds = np.minimum(chosen * share / share.sum(1, keepdims=True), 1.0)
-    hit: NDArray[np.float64] = (1 - (1 - odds) ** plan.tokens).sum(1)
-    return hit if isinstance(moe.count, np.ndarray) or isinstance(moe.top_k, np.ndarray) else float(hit[0])
+    missed = (1 - odds) ** (plan.tokens[:, None] if isinstance(plan.tokens, np.ndarray) else plan.tokens)
+    hit: NDArray[np.float64] = (1 - missed).sum(1)
+    return hit if any(isinstance(size, np.ndarray) for size in (moe.count, moe.top_k, plan.tokens)) else float(hit[0])
 
 
 def notes(arch: Architecture, workload: Workload, known: Kernels) -> Notes:
@@ -213,7 +215,7 @@ def _lacking(arch: Architecture, workload: Workload, known: Kernels) -> Iterator
     for kind in sorted({_kind(mixer) for mixer in mixers}):
         if not _library(plan, known.of(kind)):
             yield f"{kind} with {8 * plan.stored}-bit cache" if kind == "attention" else kind
-    if plan.tp > 1 and plan.tp not in known.reduces:
+    if plan.tp > 1 and not known.reduce(plan.tp):
         yield f"all-reduce of {plan.tp} GPUs"
     if any(workload.format not in known.experts or not moe.gated for moe in _mixtures(arch)):
         yield f"{workload.precision} experts (grouped products stand for the fused layer)"

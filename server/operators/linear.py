@@ -182,5 +182,5 @@ def _cast_gradient(e: Emitter, plan: Plan, tokens: Number, n: Number, k: Number,
 def all_reduce(e: Emitter, plan: Plan, rows: Number, cols: Number, direction: str) -> None:
     """Sum of the ranks' rows x cols activations."""
     with e.scope(part="communication"):
-        size, library = rows * cols * plan.width, plan.kernels.reduces.get(plan.tp, 0)
+        size, library = rows * cols * plan.width, plan.kernels.reduce(plan.tp)
         e.collective("all_reduce", "all_reduce", size, plan.tp, direction=direction, library=library)

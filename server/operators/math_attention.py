@@ -9,11 +9,10 @@ back beside the result. Products run without tensor cores. What keys cost beyond
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache, partial
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind, Layout
 from tilewise.server.operators.attention_kernel import Heads, make_additive, pairs
@@ -56,7 +55,7 @@ def _lift(e: Emitter, plan: Plan, heads: Heads) -> bool:
     size, small, large = queries * heads.dim, few * heads.dim, WIDE * keys * heads.dim
     memory = partial(e.memory, direction=e.forward)
     broadcast = same(heads.kv, 1)
-    copied = not same(heads.q, heads.kv) and not (plan.batch == 1 and broadcast and not plan.decode)
+    copied = not same(heads.q, heads.kv) and not (same(plan.batch, 1) and broadcast and not plan.decode)
     turned = copied and broadcast
     if plan.fused:
         memory("lift_q", "cast", queries, heads.dim, 0, (WIDE - plan.width) * size, kernels=0)
@@ -148,4 +147,4 @@ def _lower(e: Emitter, plan: Plan, heads: Heads, both: Number) -> None:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.operators") / "math_attention.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.operators", "math_attention.toml")

@@ -8,6 +8,7 @@ from tilewise.hwdb.record import Record
 from tilewise.server import stacks
 from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
 from tilewise.server.architecture.model import Architecture
+from tilewise.server.operators.numbers import Number
 from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 
@@ -29,10 +30,10 @@ class Plan(Record):
     stack: Stack
     train: bool
     fused: bool
-    batch: int
-    sequence: int
-    context: int
-    tokens: int
+    batch: Number
+    sequence: Number
+    context: Number
+    tokens: Number
     width: int
     linear: Precision
     plain: Precision

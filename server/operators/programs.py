@@ -11,10 +11,10 @@ from __future__ import annotations
 import csv
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.workload import Workload
@@ -84,6 +84,6 @@ def first_factors(phase: str, without: str = "") -> Factors:
 @cache
 def lines() -> dict[tuple[str, str], dict[str, str]]:
     """The lines of programs.csv by family and phase."""
-    text = (files("tilewise.server.operators") / CSV).read_text(encoding="utf-8")
+    text = packaged.text("tilewise.server.operators", CSV)
     table = csv.DictReader(line for line in text.splitlines() if not line.startswith("#"))
     return {(line["family"], line["phase"]): line for line in table}

@@ -15,7 +15,6 @@ from google.protobuf.message import Message
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.served import ServedDatabase
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import subject_of, workload_of
 from tilewise.server.messages.report import report_message
@@ -36,12 +35,15 @@ def services(database: Database | None = None, who: str = "") -> dict[str, objec
 
     who: the caller's name for the audit log
     """
-    database = database or Database.packaged()
     calibrations: object = CalibrationService()
-    if isinstance(database, ServedDatabase):
-        from tilewise.server.service.uploads import StoredCalibrations
+    if database is not None:
+        from tilewise.hwdb.served import ServedDatabase
 
-        calibrations = StoredCalibrations(database, who)
+        if isinstance(database, ServedDatabase):
+            from tilewise.server.service.uploads import StoredCalibrations
+
+            calibrations = StoredCalibrations(database, who)
+    database = database or Database.packaged()
     return {
         "HardwareService": HardwareService(database),
         "AdvisorService": AdvisorService(database),

@@ -16,13 +16,12 @@ of two steps that one calibration answers is that of server/step/ratio.py; of tw
 from __future__ import annotations
 
 import math
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import Times
 
@@ -76,4 +75,4 @@ def apart(
 @cache
 def _facts() -> dict[str, Any]:
     """intervals.toml."""
-    return tomllib.loads((files("tilewise.server.step") / "intervals.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.step", "intervals.toml")

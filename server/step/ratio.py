@@ -17,15 +17,14 @@ or shorter a step lasts at the bounds of the launch cost. ratio.toml holds alike
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kinds import KINDS, by_code
 from tilewise.hwdb.record import Record
@@ -240,7 +239,7 @@ def _by_code(known: dict[str, Any], name: str) -> Floats:
 @cache
 def _facts() -> dict[str, Any]:
     """ratio.toml; alike and octaves as arrays by Kind."""
-    facts = tomllib.loads((files("tilewise.server.step") / "ratio.toml").read_text(encoding="utf-8"))
+    facts = packaged.toml("tilewise.server.step", "ratio.toml")
     for trust in ("calibrated", "datasheet"):
         facts[trust] = {name: _by_code(facts[trust], name) for name in ("alike", "octaves", "state")}
     return facts

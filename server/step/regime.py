@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.times import Wall
 from tilewise.server.step.report import Report
@@ -31,7 +30,7 @@ def _holds(when: Mapping[str, tuple[float, float]], known: Mapping[str, float]) 
 @cache
 def regimes() -> dict[str, Any]:
     """regimes.toml: the signs of each regime."""
-    return tomllib.loads((files("tilewise.server.step") / "regimes.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.step", "regimes.toml")
 
 
 def figures(gpu: Gpu, report: Report) -> dict[str, float]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
-from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, Phase
+from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, Phase, mixed, present
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
 from tilewise.server.operators.programs import AGREES, Program
@@ -149,12 +149,13 @@ def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
 
 def _by_kernel(times: Times, meant: Callable[[str], bool]) -> NDArray[np.bool_]:
     """Rows whose kernel has a name that is meant."""
-    return np.isin(times.kernel, [code for code, name in enumerate(times.kernel_names) if meant(name)])
+    used = [code for code in present(times.kernel) if code >= 0]  # of some three thousand
+    return np.isin(times.kernel, [code for code in used if meant(times.kernel_names[code])])
 
 
 def plans(table: OperatorTable, times: Times) -> Floats:
     """Shapes of attention that cuDNN plans in a step, each once, by candidate; layers that are alike share one."""
     rows = np.flatnonzero(planned(table, times))
     sizes = [getattr(table, name)[rows] for name in ("shape", *PLANNED_BY)]
-    first = np.unique(np.stack(sizes), axis=1)[0] if len(rows) else rows
-    return np.bincount(first, minlength=table.shapes).astype(float)
+    once = np.unique(mixed(sizes, len(rows)), return_index=True)[1]
+    return np.bincount(sizes[0][once], minlength=table.shapes).astype(float)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.trace import matrix
 from tilewise.server.trace.kernels import Operand, kernels
@@ -17,7 +17,7 @@ UNKNOWN = ""  # the operator without a name in OPS: its kernels' times are known
 
 @cache
 def _rules() -> dict[str, Any]:
-    text = (files("tilewise.server.trace") / "placement.toml").read_text(encoding="utf-8")
+    text = packaged.text("tilewise.server.trace", "placement.toml")
     return tomllib.loads(text)
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats, Ints
@@ -23,7 +22,7 @@ Words = NDArray[np.str_]
 @cache
 def facts() -> dict[str, Any]:
     """What formats.toml says."""
-    return tomllib.loads((files("tilewise.server.validate") / "formats.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.validate", "formats.toml")
 
 
 @cache

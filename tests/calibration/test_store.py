@@ -406,9 +406,9 @@ def test_an_archive_that_would_fill_the_memory_is_refused(make: Make, store: Sto
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a.npy", bytes(UNPACKED_MAX + 1))
     calibration = make("a")
-    (calibration.folder / "models").mkdir(exist_ok=True)
-    (calibration.folder / "models" / "gemm.npz").write_bytes(packed.getvalue())
-    with pytest.raises(InvalidInput, match=r"gemm\.npz holds 1 arrays of 67108865 bytes; at most"):
+    (calibration.folder / "measurements").mkdir(exist_ok=True)
+    (calibration.folder / "measurements" / "choices.npz").write_bytes(packed.getvalue())
+    with pytest.raises(InvalidInput, match=r"choices\.npz holds 1 arrays of 67108865 bytes; at most"):
         uploaded(store, identify(calibration.folder))
 
 

@@ -56,6 +56,23 @@ def test_an_embedded_prediction_imports_neither_grpc_nor_torch_nor_scipy() -> No
     assert loaded(["numpy"], "predict", EXAMPLE, *PREFILL) == ["numpy"]
 
 
+def test_an_embedded_prediction_imports_nothing_that_takes_time_for_nothing() -> None:
+    idle = [
+        "numpy.ma",
+        "numpy.char",
+        "subprocess",
+        "tempfile",
+        "zipfile",
+        "importlib.resources",
+        "google.rpc.error_details_pb2",
+    ]
+    assert loaded(idle, "predict", EXAMPLE, *PREFILL) == []
+
+
+def test_a_missing_option_is_told_without_the_service() -> None:
+    assert loaded(["numpy", "tilewise.server.step.predict"], "predict", EXAMPLE, "--gpu", "h100-sxm5-80gb") == []
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_loads_and_has_help(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     code, out, _ = tilewise(capfd, name, "--help")
@@ -236,3 +253,24 @@ def test_no_shape_is_guessed_in_silence(tmp_path: Path, capfd: pytest.CaptureFix
     assert (code, out) == (2, "") and "does not state hidden_size 4096, num_hidden_layers 32" in err
     code, out, _ = tilewise(capfd, "predict", config, *PREFILL, "--allow-defaults")
     assert code == 0 and "note: not stated, so the class's default: hidden_size 4096, " in out
+
+
+def test_a_process_that_ends_at_once_has_told_all_and_says_so_where_it_could_not() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "tilewise",
+        "predict",
+        str(EXAMPLE),
+        "--gpu",
+        "h100-sxm5-80gb",
+        "--phase",
+        "prefill",
+        "--seq",
+        "2048",
+    ]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0 and told.stdout.endswith(".\n") and not told.stderr
+    with open("/dev/full", "w") as full:
+        lost = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert lost.returncode != 0 and "no space left" in lost.stderr.lower()

@@ -7,14 +7,13 @@ kernel can, and splits the keys among blocks when there are fewer blocks than SM
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
 
@@ -33,7 +32,7 @@ SPLIT_KEYS = 512  # cuDNN does not split fewer keys
 @cache
 def facts() -> dict[str, Any]:
     """attention.toml: what each backend takes, and the tiles of its kernels."""
-    return tomllib.loads(files("tilewise.hwdb.kernels.attention").joinpath("attention.toml").read_text())
+    return packaged.toml("tilewise.hwdb.kernels.attention", "attention.toml")
 
 
 @cache

@@ -46,4 +46,5 @@ def masked(table: OperatorTable, chip: Chip, software: Software, which: Ints) ->
     blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)
     packs = (heads <= GROUP_MAX * kv) & (table.head_dim <= WIDTH_MAX)
     before = ~packs | (heads == kv) | (wide & (blocks * BLOCKS_FACTOR < chip.sms))
-    return ours & np.where(np.char.startswith(chip.generation, "blackwell"), ~packs, before)
+    blackwell = (chip.generation == "blackwell") | (chip.generation == "blackwell-ultra")
+    return ours & np.where(blackwell, ~packs, before)

@@ -45,7 +45,6 @@ from tilewise.hwdb.times import State, Times, Trust, Wall, merge
 
 MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
-CHUNK = 8192  # rows at a time: the working set stays in the cache
 WAVES_MAX = 16.0  # beyond as many waves time is linear
 NARROWEST = 64  # head widths below were not measured
 MEASURED_FORMATS = (Precision.BF16, Precision.FP16)  # timed in bf16, which fp16 matches
@@ -118,19 +117,12 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     wide = (table.variant == 0) & (np.maximum(table.head_dim, table.head_dim_v) > facts()["flash"]["widest"])
     strange = wide | ~np.isin(table.precision, MEASURED_FORMATS)
     if not strange.any():
-        return _chunks(table, model, sku)
+        return _measured(table, model, sku)
     rest, other = np.flatnonzero(~strange), np.flatnonzero(strange)
-    parts = [(rest, _chunks(table.select(rest), model, sku))] if len(rest) else []
+    parts = [(rest, _measured(table.select(rest), model, sku))] if len(rest) else []
     rough = roofline.predict(table.select(other), {}, sku, state)
     endless = (wide & (table.phase != Phase.DECODE))[other]
     return merge(len(table), [*parts, (other, replace(rough, high_s=np.where(endless, np.inf, rough.high_s)))])
-
-
-def _chunks(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:
-    if len(table) <= CHUNK:
-        return _measured(table, model, sku)
-    pieces = np.split(np.arange(len(table)), range(CHUNK, len(table), CHUNK))
-    return merge(len(table), [(piece, _measured(table.select(piece), model, sku)) for piece in pieces])
 
 
 def _measured(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> Times:

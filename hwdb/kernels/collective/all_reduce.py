@@ -5,14 +5,13 @@ A collective's row names it in `library`: 1 + the engine's place in ENGINES.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.kernels.software import engines
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OperatorTable
@@ -58,4 +57,4 @@ def _place(names: list[str], name: str) -> int:
 @cache
 def facts() -> dict[str, Any]:
     """all_reduce.toml: SKU -> engine -> number of GPUs -> law."""
-    return tomllib.loads((files("tilewise.hwdb.kernels.collective") / "all_reduce.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels.collective", "all_reduce.toml")

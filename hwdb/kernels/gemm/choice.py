@@ -141,13 +141,11 @@ class ChoiceModel(Record):
             pieces[rows] = np.maximum(np.round(2 ** self.splits(inputs)[:, 0]), 2)
         return Choice(index, height, width, pieces, algorithm)
 
-    def names(self) -> tuple[str, ...]:
-        """What each class is, for a reader: tile as features x tokens (along n, along m)."""
-        found = []
-        for _, algorithm, tile_n, tile_m, split in self.classes.tolist():
-            family = {66: "nvjet", 23: "sm80", 24: "sm75", 13: "gemv", 11: "gemv"}.get(algorithm, f"cublas{algorithm}")
-            found.append(f"{family} {tile_n}x{tile_m}{' split-K' if split else ''}")
-        return tuple(found)
+    def name(self, at: int) -> str:
+        """What a class is, for a reader: tile as features x tokens (along n, along m)."""
+        _, algorithm, tile_n, tile_m, split = self.classes[at].tolist()
+        family = {66: "nvjet", 23: "sm80", 24: "sm75", 13: "gemv", 11: "gemv"}.get(algorithm, f"cublas{algorithm}")
+        return f"{family} {tile_n}x{tile_m}{' split-K' if split else ''}"
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {"choice.classes": self.classes, **self.splits.to_arrays("split")}

@@ -22,7 +22,7 @@ from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, mixed, table_from_columns
+from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, mixed, present, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, merge
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ PLAN = mlp.Training(hidden=(128, 64), epochs=100, batch=256, rate=6e-3, decay=0.
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
-CHUNK = 16384  # rows at a time: the working set stays in L2
 # Formats of which only single products were measured (and outer products of a few KB), and rows of the tallest of those
 SINGLE, TALL = (Precision.FP32, Precision.TF32), 16384.0
 # Log half-widths of 90 % intervals that this adds: nine in ten of 164 measured bf16 batches of 128 rows and more take 19 % less to 19 %
@@ -155,16 +154,14 @@ def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
 
 
 class GemmModel(Record):
-    """Kernel choice, residual, and how each configuration reads to a person."""
+    """Kernel choice and residual."""
 
     choice: ChoiceModel
     residual: regression.Regression
-    names: tuple[str, ...]
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> GemmModel:
-        choice = ChoiceModel.from_arrays(arrays)
-        return cls(choice, regression.Regression.from_arrays(arrays), choice.names())
+        return cls(ChoiceModel.from_arrays(arrays), regression.Regression.from_arrays(arrays))
 
 
 LAYOUTS = {"fwd": Layout.FORWARD, "dgrad": Layout.INPUT_GRADIENT, "wgrad": Layout.WEIGHT_GRADIENT}
@@ -282,11 +279,7 @@ def stacked(table: OperatorTable, single: Callable[[OperatorTable], Times], sku:
 
 
 def _predicted(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    built, ends = _built(model), range(0, max(len(table), 1), CHUNK)
-    parts = [
-        (slice(i, min(i + CHUNK, len(table))), _chunk(table.select(slice(i, i + CHUNK)), built, sku)) for i in ends
-    ]
-    times = parts[0][1] if len(parts) == 1 else merge(len(table), parts)
+    times = _fitted(table, _built(model), sku)
     near = times.distance <= FAR
     if near.all():
         return times
@@ -306,7 +299,7 @@ def _both(fitted: Times, rough: Times) -> Times:
     return merge(len(alone), [(rows, rough.select(rows)), (others, both.select(others))])
 
 
-def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
+def _fitted(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     p = gemm_choice.problem(table.m, table.n, table.k, table.groups, table.layout, table.precision)
     rows, work = evaluate(p, model.choice, sku)
     answer = extrapolation.widened(model.residual.predict(rows), "gemm")
@@ -315,6 +308,7 @@ def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     compute_s, memory_s = work.compute_s * scale, work.memory_s * scale
     overhead = LAUNCH_S * scale
     walls = np.stack([compute_s, memory_s, np.zeros_like(overhead), overhead])
+    used = np.array(present(work.choice.index), np.int64)  # of some three thousand
     full = compute_s * work.filled  # the share of the last wave that works
     return Times(
         time_s=time_s, low_s=answer.low_s, high_s=answer.high_s,
@@ -323,8 +317,8 @@ def _chunk(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
         wave_s=np.where(compute_s >= memory_s, compute_s - full, 0.0),
         alignment_s=np.where(p.alignment < 16, np.maximum(time_s - work.aligned_s, 0.0), 0.0),
         wall=walls.argmax(0), trust=extrapolation.trust(answer.distance, "gemm", Trust.MEASURED),
-        distance=answer.distance, kernel=work.choice.index, tiles=work.tiles.astype(float), waves=work.waves.astype(float),
-        refusal=np.full(len(time_s), -1), kernel_names=model.names,
+        distance=answer.distance, kernel=np.searchsorted(used, work.choice.index), tiles=work.tiles.astype(float), waves=work.waves.astype(float),
+        refusal=np.full(len(time_s), -1), kernel_names=tuple(map(model.choice.name, used.tolist())),
     )  # fmt: skip
 
 

@@ -6,14 +6,13 @@ was measured on points that were left out of a fit (scripts/research/measure_ext
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.kernels.learning.regression import Answer
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.table import Floats, Ints
@@ -43,4 +42,4 @@ def _added(distance: Floats, family: str) -> Floats:
 
 @cache
 def facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.hwdb.kernels.learning") / "extrapolation.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels.learning", "extrapolation.toml")

@@ -22,6 +22,7 @@ Matrix = NDArray[np.float32]
 # Rows of one product. A BLAS takes another kernel, which rounds otherwise, for another number of rows; within 8 rows,
 # no more than any kernel of OpenBLAS takes at once, every row is rounded alike.
 BLOCK = 8
+PIECE = 1024  # rows at a time: what lies between the layers stays in L2
 
 
 class Mlp(Record):
@@ -41,8 +42,10 @@ class Mlp(Record):
 
     def __call__(self, features: Matrix) -> Matrix:
         """Outputs, shape (rows, outputs), of features, shape (rows, inputs): of a row the same bits whatever rows it is among."""
-        weight, bias = self._first
         rows, inputs = features.shape
+        if rows > PIECE:
+            return np.concatenate([self(features[first : first + PIECE]) for first in range(0, rows, PIECE)])
+        weight, bias = self._first
         blocks = np.zeros((-(-rows // BLOCK), BLOCK, inputs), np.float32)
         blocks.reshape(-1, inputs)[:rows] = features
         x = blocks @ weight
@@ -54,7 +57,7 @@ class Mlp(Record):
         return x.reshape(-1, x.shape[2])[:rows]
 
     def to_arrays(self, prefix: str) -> dict[str, Matrix]:
-        """Everything as named arrays, for an .npz file; weights in half precision (an error of 0.05 % each)."""
+        """Everything as named arrays, for a file (hwdb/arrays.py); weights in half precision (an error of 0.05 % each)."""
         arrays = {f"{prefix}.mean": self.mean, f"{prefix}.scale": self.scale}
         for i, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
             arrays[f"{prefix}.w{i}"], arrays[f"{prefix}.b{i}"] = weight.astype(np.float16), bias

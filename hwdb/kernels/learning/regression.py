@@ -30,6 +30,7 @@ NOISE = 0.01  # of the time: what two machines of one SKU differ by, so no row i
 # Calibrations replay graphs on a stream of their own. Replayed on the default stream, as torch does where the user set no
 # stream, a graph node takes this much longer: both protocols on one H100, 2026-11-28, median of 39 kernels under 25 us.
 NODE_GAP_S = 2.5e-7
+FAR = 255  # octaves of a cell that the steps of grid_of did not reach
 ROWS = 4096  # far rows at a time whose distance is counted cell by cell
 
 
@@ -84,7 +85,7 @@ class Regression(Record):
 
     nets: tuple[mlp.Mlp, ...]
     margins: Floats
-    grid: NDArray[np.float32]
+    grid: NDArray[np.uint8]
     origin: Floats
     limit: float
     usual: mlp.Mlp | None = None
@@ -115,13 +116,14 @@ class Regression(Record):
         cell = np.round(at).astype(np.int64)
         inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
         known = (rows.group >= 0) & (rows.group < len(self.grid))
-        found = np.where(known, self.grid[np.where(known, rows.group, 0), *inside.T], np.nan).astype(float)
-        far = known & (np.isinf(found) | (cell != inside).any(1))
+        octaves = self.grid[np.where(known, rows.group, 0), *inside.T]
+        found = np.where(known, octaves, np.nan)
+        far = known & ((octaves == FAR) | (cell != inside).any(1))
         for group in present(rows.group[far]):
             mine = np.flatnonzero(far & (rows.group == group))
             found[mine] = _cells_between(at[mine], np.argwhere(self.grid[group] == 0))
-        octaves: Floats = np.maximum(found - 1.0, 0)
-        return octaves
+        beyond: Floats = np.maximum(found - 1.0, 0)
+        return beyond
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         arrays: dict[str, NDArray[Any]] = {
@@ -257,7 +259,7 @@ def _quantile(error: Floats) -> float:
     return float(np.sort(error)[min(rank, len(error)) - 1])
 
 
-def grid_of(rows: Rows) -> tuple[NDArray[np.float32], Floats]:
+def grid_of(rows: Rows) -> tuple[NDArray[np.uint8], Floats]:
     """Chebyshev distance in octaves of every cell to the nearest measured one, by group, up to four; and the first cell."""
     origin = np.floor(rows.place.min(0)) - 2
     shape = (np.ceil(rows.place.max(0)) - origin + 3).astype(int)
@@ -268,7 +270,7 @@ def grid_of(rows: Rows) -> tuple[NDArray[np.float32], Floats]:
         for axis in range(1, grid.ndim):
             near = np.minimum(_shifted(grid, axis, 1), _shifted(grid, axis, -1))
             np.minimum(grid, near + 1, out=grid)
-    return grid, origin
+    return np.where(np.isfinite(grid), grid, FAR).astype(np.uint8), origin
 
 
 def _cells_between(place: Floats, measured: Ints) -> Floats:

@@ -79,20 +79,7 @@ def fit(
         "together": [sku.name for sku in points.skus],
         "constants": constants,
         "bounds": bounds,
-    } | packed(fitted.to_arrays())
-
-
-FAR = 255  # octaves: never reached
-
-
-def packed(arrays: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The distances, whole octaves, in a byte each: most of a model would be they."""
-    return arrays | {"grid": np.where(np.isfinite(arrays["grid"]), arrays["grid"], FAR).astype(np.uint8)}
-
-
-def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
-    grid = model["grid"].astype(np.float32)
-    return {**model, "grid": np.where(grid == FAR, np.float32(np.inf), grid)}
+    } | fitted.to_arrays()
 
 
 class Model(Record):
@@ -106,7 +93,7 @@ class Model(Record):
 
     @classmethod
     def open(cls, model: Mapping[str, Any]) -> Model:
-        residual = regression.Regression.from_arrays(unpacked(model))
+        residual = regression.Regression.from_arrays(model)
         software = Software.of(model, str(model["law"]).rpartition(".")[2])
         return cls(software, model["constants"], model["bounds"], residual, len(model["together"]))
 

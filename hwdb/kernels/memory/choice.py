@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
-from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints
+from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints, kernel_codes
 
 WIDE = np.array([precision in (Precision.FP32, Precision.TF32) for precision in Precision])
 PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured row; everything else counts as bf16
@@ -22,7 +21,7 @@ PRECISIONS = {"fp32": Precision.FP32, "fp16": Precision.FP16}  # of a measured r
 @cache
 def rules() -> dict[str, dict[str, Any]]:
     """memory.toml."""
-    return tomllib.loads((files("tilewise.hwdb.kernels.memory") / "memory.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.hwdb.kernels.memory", "memory.toml")
 
 
 def kernel_of(family: str, op: str, variant: str) -> str:
@@ -108,16 +107,14 @@ def catalogue(kernels: Sequence[tuple[str, bool]]) -> Catalogue:
     known = {kernel: at for at, kernel in enumerate(kernels)}
     index = np.full((len(OPS), len(VARIANTS), 2), -1, np.int64)
     own = np.zeros(index.shape, bool)
-    for op, op_name in enumerate(OPS):
-        for variant, variant_name in enumerate(VARIANTS):
-            name = f"{op_name}.{variant_name}" if variant_name else op_name
-            for wide in (0, 1):  # ints: a bool would be a mask
-                found = _find(name, bool(wide), known)
-                index[op, variant, wide] = found
-                own[op, variant, wide] = found >= 0 and kernels[found] == (
-                    name,
-                    bool(wide) and not same_when_wide(name),
-                )
+    named = {name for name, _ in kernels} | set(rules()["stand_in"])
+    for name in (*OPS, *sorted(named - set(OPS))):  # an op answers for its variants that have no name here
+        op, variant = kernel_codes(name)
+        for wide in (0, 1):  # ints: a bool would be a mask
+            found = _find(name, bool(wide), known)
+            index[op, variant or slice(None), wide] = found
+            mine = found >= 0 and kernels[found] == (name, bool(wide) and not same_when_wide(name))
+            own[op, variant, wide] = mine
     return Catalogue(tuple(kernels), index, own)
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from enum import IntEnum
 from functools import cache
-from importlib.resources import files
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import Forbidden
 from tilewise.hwdb.record import Record
 
@@ -47,6 +46,6 @@ def authorise(caller: Caller, method: str) -> None:
 @cache
 def needs(method: str) -> Role:
     """The role of a method: its own entry in roles.toml, else its service's, else admin."""
-    words = tomllib.loads((files("tilewise.server.service.identity") / "roles.toml").read_text(encoding="utf-8"))
+    words = packaged.toml("tilewise.server.service.identity", "roles.toml")
     service = method.partition("/")[0]
     return Role[words.get(method, words.get(service, "admin")).upper()]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import field
+from functools import cached_property
 from typing import Any
 
 from google.protobuf.message import Message
@@ -29,16 +29,14 @@ class Method(Record):
     client_streams: bool
     server_streams: bool
     open: bool = False
-    lane: str = field(init=False)  # which of the server's lanes it takes (rpc/lanes.py)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lane", self._lane())
 
     @property
     def title(self) -> str:
         return f"{self.service}/{self.name}"
 
-    def _lane(self) -> str:
+    @cached_property
+    def lane(self) -> str:
+        """Which of the server's lanes it takes (rpc/lanes.py)."""
         if self.open:
             return "watch" if self.name == "Watch" else "open"
         short = self.name.startswith(SHORT) and not (self.client_streams or self.server_streams)

@@ -28,7 +28,7 @@ FACTS = tomllib.loads((Path(__file__).parent / "published_effects.toml").read_te
 DATABASE = Database.packaged()
 H100 = "h100-sxm5-80gb"
 TORCH = {"stack": "transformers"}  # no effect is a serving engine's
-OF_WORKLOAD = set(Workload.__dataclass_fields__)
+OF_WORKLOAD = set(Workload.__struct_fields__)
 
 
 @dataclass(frozen=True, slots=True)

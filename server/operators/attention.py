@@ -306,8 +306,8 @@ def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads, style: Va
     """
     keys = (heads.tokens if style.caches_heads else plan.batch * heads.seq_kv) * heads.q
     if plan.decode or not plan.fused:
-        op = "copy" if plan.fused else "transpose"
-        for cols, sharers in ((latent.nope_dim, 1), (latent.rope_dim, heads.q)):
+        own, shared = ("copy", "copy") if plan.fused else ("transpose", "transpose.repeat_kv")
+        for op, cols, sharers in ((own, latent.nope_dim, 1), (shared, latent.rope_dim, heads.q)):
             size = keys * cols * plan.width
             e.memory("expand_keys", op, keys, cols, size / sharers, size, direction=e.forward)
     if plan.fused:

@@ -56,11 +56,27 @@ def step_reports(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> 
     reports = _reports(gpu, sheet, short, configs, {"optimizer": "none", "state": "burst"})
     settled = _reports(gpu, sheet, steady, configs, {"optimizer": "none", "state": "sustained"})
     run = facts()["run"]
-    for row, report in enumerate(reports):
-        if report and report.step.time and run["calls"] * report.step.time.time_s >= run["heavy_s"]:
-            reports[row], short[row] = settled[row], steady[row]
+    first_s, last_s = run["settles_s"]
+    for row, (report, later) in enumerate(zip(reports, settled, strict=True)):
+        called_s = run["calls"][_mode(sheet, row)] * report.step.time.time_s if report and report.step.time else 0.0
+        if called_s >= last_s:
+            reports[row], short[row] = later, steady[row]
+        elif called_s >= first_s and report and later:
+            reports[row] = _either(report, later)
     found[:] = short
     return reports
+
+
+def _either(burst: Report, steady: Report) -> Report:
+    """The burst's answer, sure of no more than that the clock may have settled meanwhile."""
+    step, late = burst.step, steady.step
+    if not (step.time and step.busy and late.time and late.busy):
+        return burst
+    time, busy = (
+        replace(one, high_s=max(one.high_s, other.high_s))
+        for one, other in ((step.time, late.time), (step.busy, late.busy))
+    )
+    return replace(burst, step=replace(step, time=time, busy=busy))
 
 
 def judge_memory(gpu: Gpu, sheet: Sheet, found: list[str], configs: Configs) -> Outcome:
@@ -137,9 +153,13 @@ def _workload(sheet: Sheet, row: int, fixed: Mapping[str, str]) -> Workload:
         phase=phase,
         stack="transformers",  # whose steps such tables hold
         batch=int(sheet.number("b")[row]),
-        mode=str(sheet.words("mode", "mode", "eager")[row]),
+        mode=_mode(sheet, row),
         **options,  # type: ignore[arg-type]
     )
+
+
+def _mode(sheet: Sheet, row: int) -> str:
+    return str(sheet.words("mode", "mode", "eager")[row])
 
 
 def of_depth(text: str, layers: int) -> str:

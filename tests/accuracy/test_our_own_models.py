@@ -37,5 +37,5 @@ def test_the_mean_error_stays_within_its_bound(table: str, quantity: str, bound:
 
 
 def test_the_intervals_of_steps_cover_what_they_claim() -> None:
-    """The part of the variance that operators share (server/intervals.toml) was measured by these steps."""
-    assert 0.88 <= judged("steps.csv")["busy time"]["covered"] <= 0.93
+    """The part of the variance that operators share (server/intervals.toml) was measured by these steps; the clock's state comes besides."""
+    assert 0.88 <= judged("steps.csv")["busy time"]["covered"] <= 0.95

@@ -10,8 +10,9 @@ import pytest
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.table import OPS, VARIANTS, Kind, Layout, OperatorTable, Phase
-from tilewise.server.architecture import Architecture
+from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.operators import build
+from tilewise.server.step.predict import predict
 from tilewise.server.validate import attention, gemm, grouped, memory
 from tilewise.server.validate.asked import Asked
 from tilewise.server.validate.sheet import facts, formats, read
@@ -307,3 +308,26 @@ def test_another_release_than_the_calibrations_widens_an_interval_and_is_judged_
         "the calibration's",
         "another release",
     ]
+
+
+def test_between_a_burst_and_a_settled_clock_a_steps_interval_holds_both() -> None:
+    text = json.dumps({**LLAMA, "hidden_size": 4096, "intermediate_size": 14336, "num_attention_heads": 32})
+    options = {
+        "phase": "prefill",
+        "batch": 2,
+        "sequence": 4096,
+        "cache": "none",
+        "stack": "transformers",
+        "mode": "eager",
+    }
+    burst, steady = (
+        predict(
+            GPU, read_with(text, {"num_hidden_layers": 1}), Workload(**options, state=state), detailed=False
+        ).step.time  # type: ignore[arg-type]
+        for state in ("burst", "sustained")
+    )
+    assert burst and steady and 0.06 < 18 * burst.time_s < 0.2 and steady.high_s > burst.high_s
+    wall = validated(
+        "model,mode,phase,b,s,layers,wall_ms,busy_ms\nm,eager,prefill,2,4096,1,1,1\n", {"m": text}
+    ).outcome.quantities[0]
+    assert wall.predicted[0] == burst.time_s and wall.low[0] == burst.low_s and wall.high[0] == steady.high_s

@@ -51,6 +51,8 @@ _PASSES = {
     "forward_flops": Workload(phase="prefill", sequence=SEQUENCE, logits="all", stack="transformers"),
     "step_flops": Workload(phase="train", sequence=SEQUENCE, optimizer="none", stack="transformers"),
 }
+# mllama: cross-attention wants an image; zamba: its scan's projections are batched products like the scan itself
+_NOT_RUN = ("mllama", "zamba")
 _DECODE = Workload(phase="decode", context=SEQUENCE, stack="transformers")
 # What a class needs beside its defaults to be a model
 _NEEDED = tomllib.loads(Path(__file__).with_name("compare_families.toml").read_text(encoding="utf-8"))["keys"]
@@ -171,7 +173,7 @@ def edited(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[st
 
 def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any, runs: bool = False) -> Trial | None:
     """The trial of one changed key; None where the class does not build it."""
-    runs = runs and base == "sparse" and config["model_type"] != "mllama"  # whose cross-attention wants an image
+    runs = runs and base == "sparse" and config["model_type"] not in _NOT_RUN
     backward = not path or zlib.crc32(f"{path}{value}".encode()) % 8 == 0  # the same ones each time
     true = library_class.truth(config, runs, backward)
     if true is None:

@@ -157,13 +157,13 @@ def _cached_bytes(cache: Any) -> int | None:
     held = [
         _held(layer, kept)
         for layer in layers
-        for kept in (getattr(layer, "keys", None), getattr(layer, "values", None))
+        for kept in (getattr(layer, name, None) for name in ("keys", "values", "indexer_keys"))
         if kept is not None
     ]
     return sum(held) if held else None
 
 
 def _held(layer: Any, kept: Any) -> int:
-    tokens = kept.shape[-2]
+    tokens = kept.shape[-2]  # also of an indexer's keys, which are of no head
     used = min(SEQUENCE, layer.sliding_window) if getattr(layer, "is_sliding", False) else tokens
     return int(kept.numel() // max(tokens, 1) * used * kept.element_size())

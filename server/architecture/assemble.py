@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,8 @@ def _mixer(keys: Keys, kind: str) -> tuple[Mixer, ...]:
         return ()
     shared, kind = kind.startswith(SHARED), kind.removeprefix(SHARED)
     if kind not in _MIXERS:
-        raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; known: {', '.join(_MIXERS)}")
+        close = difflib.get_close_matches(kind, _MIXERS, n=3, cutoff=0.5) or list(_MIXERS)[:5]
+        raise invalid("layer_types", f"layer type {kind[:40]!r} is not known; the nearest that are: {', '.join(close)}")
     own = keys["layer_values"].get(kind, {})
     mixer = _MIXERS[kind]({**keys, **{key: product(keys, size) for key, size in own.items()}})
     if shared and isinstance(mixer, Attention):
@@ -169,7 +171,7 @@ def stack(keys: Keys) -> Stack:
         hidden=hidden,
         blocks=(zamba_blocks if keys["mixers"].startswith("zamba") else blocks)(keys),
         role=keys["stream"],
-        tokens=keys["tokens"],
+        tokens=product(keys, keys["tokens"]),
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,

@@ -87,6 +87,8 @@ def rotary_dim(keys: Keys, dim: Size) -> Size:
         own: Size = keys["rotary_dim"]
         return own
     factor = keys["partial_rotary_factor"]
+    if factor > 1:
+        raise invalid("partial_rotary_factor", f"partial_rotary_factor {factor} is out of range: 0 to 1 is allowed")
     if factor != 1.0:
         return np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
     if np.any(dim % 2):

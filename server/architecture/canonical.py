@@ -86,6 +86,8 @@ def _understood(raw: Mapping[str, Any], family: Family, prefix: str = "") -> Ite
     """The keys that shape the model; sub-tables of `nested` are read as "table.key"."""
     for name, value in raw.items():
         key = prefix + name
+        if name in key_rules().positive and type(value) in (int, float) and value <= 0:
+            raise invalid(name, f"{name} {value} is out of range: it must be more than 0")
         if key in family.keys:
             yield key, value
         elif key in family.nested and isinstance(value, dict):
@@ -142,6 +144,8 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     value = _plain(value, target)
     if value is None or (default is None and isinstance(value, str) and value == "auto"):
         return _absent(key, target, default)
+    if target == "hidden_act" and isinstance(value, str) and value not in key_rules().activations:
+        raise _unknown_activation(key, value)
     kind = type(default)
     if default is None:
         kind = key_rules().kinds.get(target, int)
@@ -150,6 +154,12 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
     if not _is_kind(value, kind):
         raise invalid(key, f"{key} must be {_KINDS[kind]}, not {_short(value)!r}")
     return value
+
+
+def _unknown_activation(key: str, value: str) -> InvalidInput:
+    close = difflib.get_close_matches(value, sorted(key_rules().activations), n=1, cutoff=0.6)
+    hint = f"the nearest is {close[0]}" if close else "silu, gelu and relu are, and others of transformers' ACT2FN"
+    return invalid(key, f"{key} {_short(value)!r} is no activation function that is known; {hint}")
 
 
 def _is_kind(value: Any, kind: type) -> bool:

@@ -126,6 +126,8 @@ class KeyRules(Record):
     may_be_negative: frozenset[str]
     may_be_listed: frozenset[str]
     nullable: frozenset[str]
+    positive: frozenset[str]
+    activations: frozenset[str]
     one_for_all: frozenset[str]
     kinds: dict[str, type]
     neutral: dict[str, Any]

@@ -49,6 +49,7 @@ def experts(keys: Keys) -> Experts | Mlp:
         )
     if np.any(top_k > count):
         raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than num_experts {count}")
+    _check_groups(keys, count, top_k)
     visible = count if keys["zero_experts"] is None else count + keys["zero_experts"]
     top_k = divide(top_k * count, visible, "num_experts_per_tok * num_experts", "num_experts + zero_experts")
     hidden = keys["hidden_size"]
@@ -67,6 +68,20 @@ def experts(keys: Keys) -> Experts | Mlp:
         extra_parameters=product(keys, keys["router_extra"]),
         unused_parameters=(visible - count) * 2 * width * inner,
     )
+
+
+def _check_groups(keys: Keys, count: Size, top_k: Size) -> None:
+    """DeepSeek V3: a token picks groups of experts, and its experts among those."""
+    groups, picked = keys["n_group"] or 1, keys["topk_group"] or keys["n_group"] or 1
+    each = divide(count, groups, "num_experts", "n_group")
+    if picked > groups:
+        raise invalid("topk_group", f"topk_group {picked} is more than n_group {groups}")
+    if np.any(top_k > picked * each):
+        most = int(np.min(picked * each))
+        raise invalid(
+            "num_experts_per_tok",
+            f"num_experts_per_tok {top_k} is more than the {most} experts of topk_group {picked} of n_group {groups}",
+        )
 
 
 def _latent(keys: Keys, hidden: Size) -> tuple[Linear, ...]:

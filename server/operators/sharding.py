@@ -29,6 +29,7 @@ def check(arch: Architecture, workload: Workload) -> None:
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % ranks > 0)])
             raise _refusal(name, value, ranks, field)
     _check_kv_heads(arch, workload.tensor_parallel)
+    _check_experts(arch, workload.expert_parallel)
     _check_blocks(arch, workload)
 
 
@@ -43,6 +44,13 @@ def _check_kv_heads(arch: Architecture, ranks: int) -> None:
             torn = (kv_heads % ranks > 0) & (ranks % kv_heads > 0)
             if torn.any():
                 raise _torn_heads(int(heads[np.argmax(torn)]), int(kv_heads[np.argmax(torn)]), ranks)
+
+
+def _check_experts(arch: Architecture, ranks: int) -> None:
+    feeds = [block.feed_forward for stack in arch.stacks for block in stack.blocks]
+    if ranks > 1 and not any(isinstance(feed, Experts) for feed in feeds):
+        message = f"expert_parallel {ranks} has no experts to share out: a model without experts allows 1"
+        raise InvalidInput(message, reason="TENSOR_PARALLEL_INDIVISIBLE", field="workload.expert_parallel", valid=(1,))
 
 
 def _torn_heads(heads: int, kv_heads: int, ranks: int) -> InvalidInput:

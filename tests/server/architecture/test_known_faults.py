@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tilewise.server.architecture import count, read, read_with
-from tilewise.server.architecture.model import Experts, Mlp
+from tilewise.server.architecture.model import Attention, Experts, Mlp
 
 FAULTS = Path(__file__).with_name("faults")
 
@@ -67,3 +67,46 @@ def test_the_list_of_attention_types_that_minimax_publishes_is_read() -> None:
 def test_a_stated_inner_width_wins_over_the_expansion() -> None:
     config = {**json.loads(text("falcon_mamba")), "model_type": "mamba"}
     assert count(read(json.dumps(config))).total == count(read(text("falcon_mamba"))).total
+
+
+FIRST_THREE = [0] * 3 + [1] * 57
+
+
+@pytest.mark.parametrize(
+    ("config", "total"),
+    [
+        ({"model_type": "glm_moe_dsa", "index_topk_freq": 4, "index_skip_topk_offset": 3}, 743_377_000_704),
+        ({"model_type": "glm_moe_dsa", "indexer_types": (["full"] * 3 + ["shared", "shared", "shared", "full"] * 19)[:78]}, 743_377_000_704),
+        ({"model_type": "minimax_m3_vl", "vision_config": {}, "text_config": {
+            "sparse_attention_config": {"sparse_attention_freq": FIRST_THREE}, "moe_layer_freq": FIRST_THREE}}, 427_040_132_864),
+        ({"model_type": "mllama", "text_config": {}, "vision_config": {"image_size": 560}}, 10_670_220_835),
+        ({"model_type": "longcat_flash"}, 741_053_585_408),
+        ({"model_type": "recurrent_gemma"}, 2_010_263_040),
+        ({"model_type": "eurobert"}, 310_266_624),
+        ({"model_type": "llada", "d_model": 448, "n_layers": 6, "n_heads": 7, "n_kv_heads": 7, "mlp_hidden_size": 768, "embedding_size": 126464}, 124_327_616),
+    ],
+)  # fmt: skip
+def test_a_family_of_few_stated_sizes_has_the_count_of_its_class(config: dict[str, object], total: int) -> None:
+    assert count(read(json.dumps(config))).total == total
+
+
+def test_layers_that_share_an_indexer_have_none_of_their_own_and_cache_no_keys_for_it() -> None:
+    glm = read(json.dumps({"model_type": "glm_moe_dsa", "index_topk_freq": 4, "index_skip_topk_offset": 3}))
+    indexers = [(mixer.indexer.shared, len(mixer.indexer.projections), block.count) for block in glm.stacks[0].blocks
+                for mixer in block.mixers if isinstance(mixer, Attention) and mixer.indexer is not None]  # fmt: skip
+    assert sum(layers for shared, _, layers in indexers if shared) == 57
+    assert {projections for shared, projections, _ in indexers if shared} == {0}
+
+
+def test_a_zero_expert_is_no_work_and_a_token_visits_the_others_as_often_as_even_routing_gives() -> None:
+    longcat = read('{"model_type": "longcat_flash"}')
+    moe = longcat.stacks[0].blocks[0].feed_forward
+    assert isinstance(moe, Experts)
+    assert (moe.count, moe.top_k, moe.router.outputs) == (512, 8, 768)
+
+
+def test_the_tower_that_is_not_read_of_a_known_wrapper_is_named() -> None:
+    gemma = read(
+        '{"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}, "audio_config": {"hidden_size": 1024}}'
+    )
+    assert any("audio_config is left out" in note for note in gemma.notes)

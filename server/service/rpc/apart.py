@@ -12,7 +12,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -22,14 +22,12 @@ from tilewise.hwdb.errors import Unavailable
 from tilewise.hwdb.scratch import Scratch
 from tilewise.server.messages.status import from_status
 from tilewise.server.service.identity.caller import Caller, Role
+from tilewise.server.service.process import Worker
 from tilewise.server.service.rpc.call import REQUEST_ID, Call
 from tilewise.server.service.rpc.methods import Method
 from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.settings import UNIX, Settings
 from tilewise.server.service.tenants import Tenants
-
-if TYPE_CHECKING:
-    from tilewise.server.service.workers import Worker
 
 NICE = 2
 SERVICE = "AdvisorService"  # computes; the others look up, or have a process of their own already
@@ -84,8 +82,6 @@ class Apart:
 
     def start(self) -> Worker:
         """The process, begun where there is none. Raises Unavailable once closed."""
-        from tilewise.server.service.workers import Worker
-
         with self._lock:
             if self._closed:
                 raise Unavailable("the server is stopping", reason="STOPPING")

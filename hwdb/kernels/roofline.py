@@ -35,7 +35,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     """
     rate, work, quantised = rates(sku, state), Work.of(table), quantisation(table, sku)
     walls, lost = _walls(work, rate, quantised)
-    low, middle, high = _spread(work, quantised, _of_ceilings(work, rate))
+    low, middle, high = _spread(work, quantised, _of_ceilings(work, rate), sku.generation)
     refusal = np.where(work.units, rate.refusal[table.precision], -1)
     base = np.maximum(walls[: Wall.LAUNCH].max(axis=0), walls[Wall.COMMUNICATION]) + walls[Wall.LAUNCH]
     base = np.where(refusal >= 0, np.nan, base)
@@ -146,7 +146,7 @@ def _of_ceilings(work: Work, rate: Rates) -> Ints:
     return np.where(work.units, units, rest)
 
 
-def _spread(work: Work, quantised: Quantisation, trust: Ints) -> Floats:
+def _spread(work: Work, quantised: Quantisation, trust: Ints, generation: str) -> Floats:
     """(low, middle, high) factors of each row's family, wider where more is assumed; shape (3, rows)."""
     table, rules = work.table, assumptions()
     place, known = _places()
@@ -158,7 +158,8 @@ def _spread(work: Work, quantised: Quantisation, trust: Ints) -> Floats:
     assumed = np.where(trust == Trust.DATASHEET, rules["datasheet_widening"], 1.0)
     misaligned = np.where(work.matrix & (quantised.alignment > 1), rules["alignment"]["widening"], 1.0)
     factors[0] /= assumed
-    factors[2] *= assumed * misaligned
+    slower = np.where(table.kind == Kind.ATTENTION, rules["slower_attention"].get(generation, 1.0), 1.0)
+    factors[2] *= assumed * misaligned * slower
     return factors
 
 

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from tilewise.calibration import gemm_plan
 from tilewise.calibration.benchmarks import SHARES

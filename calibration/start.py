@@ -6,10 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 import tilewise
 from tilewise.calibration import guard
@@ -57,7 +58,8 @@ def planned(request: Request) -> tuple[Target, Level, Plan]:
 
 def listing(request: Request) -> list[str]:
     """The plan as text."""
-    return describe(planned(request)[2], request.budget_s)
+    goal, _, todo = planned(request)
+    return describe(todo, request.budget_s, goal)
 
 
 def start(request: Request) -> Calibration | None:

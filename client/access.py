@@ -47,13 +47,13 @@ def access(server: str, token: str | None = None, secure: bool | None = None) ->
 
 
 def on_loopback(server: str) -> bool:
-    return server.rpartition(":")[0] in LOOPBACK
+    return server.startswith("unix:") or server.rpartition(":")[0] in LOOPBACK
 
 
 def _local(server: str) -> str:
     """The token of this user's own server on this machine; "" where there is none."""
     port = server.rpartition(":")[2]
-    if not (on_loopback(server) and port.isdecimal()):
+    if server.startswith("unix:") or not (on_loopback(server) and port.isdecimal()):
         return ""
     from tilewise.server.service.identity import local
 

@@ -6,9 +6,10 @@ The CPU is the host's, not the GPU's: a calibration knows the host it ran on, la
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
@@ -50,6 +51,14 @@ class Launch(Record):
             plan_s=scaled(self.plan_s),
             source="as asked",
         )
+
+    def elsewhere(self, factor: float) -> Launch:
+        """The same of another host, which may be quicker or slower by `factor`."""
+        names = ("issue_s", "gap_s", "call_s", "pause_s", "plan_s")
+        wider = {
+            name: (low / factor, value, high * factor) for name in names for low, value, high in [getattr(self, name)]
+        }
+        return replace(self, **wider, trust=Trust.DATASHEET, source=f"another host's: {self.source}")
 
 
 def launch(

@@ -96,6 +96,9 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
+# A memory-bound row's `library` where the kernel is a serving engine's: which one's, no table of theirs tells apart.
+ENGINES_OWN = 1
+
 # Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
 # Append only.
 VARIANTS: tuple[str, ...] = (
@@ -197,7 +200,8 @@ class OperatorTable(Record, kw_only=True):
                   (576 and 512, kv_heads 1) in decode; the kernel alone, its projections are GEMMs of their own
     library:      whose kernel is asked for, in the list of a calibration's model (Gpu.library); 0: nobody's by name
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
-                  variant of VARIANTS, residency of Residency; precision is that of the first input
+                  variant of VARIANTS, residency of Residency; precision is that of the first input; recent_bytes of
+                  bytes_read were touched by the kernel before and come from L2 as far as they fit
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
     A column that a kind does not use holds 0 (groups: 1).
     """
@@ -238,6 +242,7 @@ class OperatorTable(Record, kw_only=True):
     variant: Ints
     library: Ints
     residency: Ints
+    recent_bytes: Floats
     message_bytes: Floats
     ranks: Ints
 

@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.record import Record
@@ -79,6 +80,16 @@ class Times(Record, kw_only=True):
         """The rows of an index array."""
         kept = {name: getattr(self, name).take(rows) for name in COLUMNS}
         return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals)
+
+    def scaled(self, times: Floats) -> Times:
+        """Every row's seconds so many times."""
+        seconds = {name: getattr(self, name) * times for name in COLUMNS if name.endswith("_s")}
+        return replace(self, **seconds)
+
+    def less_sure(self, logs: Floats) -> Times:
+        """With further half-widths of log(time), which add to the intervals' own as independent errors do."""
+        low, high = (np.hypot(np.log(bound / self.time_s), logs) for bound in (self.low_s, self.high_s))
+        return replace(self, low_s=self.time_s * np.exp(-low), high_s=self.time_s * np.exp(high))
 
     @property
     def refused(self) -> NDArray[np.bool_]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import copy
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import force_setattr, replace
 
 from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
@@ -102,7 +102,7 @@ class Workload(Record, kw_only=True):
         }
         for name, value in defaults.items():
             if getattr(self, name) in ("", None):
-                object.__setattr__(self, name, value)
+                force_setattr(self, name, value)
         for name, allowed in CHOICES.items():
             _choose(name, getattr(self, name), allowed)
         for name in (
@@ -123,7 +123,7 @@ class Workload(Record, kw_only=True):
 
     def _choose_stack(self) -> None:
         if not self.stack:
-            object.__setattr__(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
+            force_setattr(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
         _choose("stack", self.stack, CHOICES["stack"])
 
     def _consistent(self) -> None:
@@ -204,11 +204,12 @@ def together(workload: Workload, sizes: Mapping[str, Ints]) -> Workload:
     tokens = 1.0 * lengths["batch"] * (lengths["context"] if workload.phase == "decode" else lengths["sequence"])
     for most in (*sizes.values(), tokens):
         at = int(np.argmax(most))
-        replace(workload, **{name: int(values[at]) for name, values in sizes.items()})  # type: ignore[arg-type]
+        replace(workload, **{name: int(values[at]) for name, values in sizes.items()})
     if tokens.max() > TOGETHER_MAX:
         raise _invalid("batch", f"{tokens.max():.0f} tokens are too many to be predicted beside others")
     found = copy(workload)
-    found.__dict__.update(sizes)
+    for name, values in sizes.items():
+        force_setattr(found, name, values)
     return found
 
 

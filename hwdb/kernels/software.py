@@ -6,11 +6,11 @@ A table's column `library` names one: 0 for none, else 1 + its place in the mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any, Self
 
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb import packaged
@@ -21,8 +21,7 @@ from tilewise.hwdb.table import Ints
 USUAL_MIN = 100  # points below which an origin answers only where it is named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Record, kw_only=True):
     """Whose kernels some published times are of: one entry of a model's `software`, made by the importer.
 
     engine, release: who calls the kernel ("vllm", "0.24.0"); a library or a tuner where no engine does
@@ -40,7 +39,7 @@ class Origin:
     phase: str = ""
     latent: bool = False
     shuffled: bool = False
-    points: int = field(default=0, compare=False)
+    points: int = 0
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
@@ -160,8 +159,9 @@ class Software(Record):
 
 def code(model: Mapping[str, Any], origin: Origin) -> int:
     """The `library` code of an origin, 0 where the model does not know it."""
-    origins = [Origin.of(one) for one in model.get("software", ())]
-    return origins.index(origin) + 1 if origin in origins else 0
+    known = [replace(Origin.of(one), points=0) for one in model.get("software", ())]
+    asked = replace(origin, points=0)
+    return known.index(asked) + 1 if asked in known else 0
 
 
 def stated(text: str, *formats: str, path: str = "", phase: str = "", latent: bool = False) -> Origin:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -27,13 +26,12 @@ QUOTA_BYTES = 2**30  # of one tenant
 SHARED = ""  # the tenant whose calibrations everybody sees
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Record):
     """What every question needs to know, in memory. Keys are (tenant, sku)."""
 
     revision: int = -1
-    ids: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    active: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    ids: Mapping[tuple[str, str], tuple[str, ...]] = {}
+    active: Mapping[tuple[str, str], str] = {}
 
 
 class Entry(Record):

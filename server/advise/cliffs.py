@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
@@ -122,4 +122,4 @@ def _report(subject: Subject, workload: Workload, gpu: Gpu, axes: Sequence[Axis]
     point = {axis.field: axis.values[at] for axis, at in zip(axes, place, strict=True)}
     work = {field: value for field, value in point.items() if field in OF_WORKLOAD}
     sizes = {field: value for field, value in point.items() if field not in OF_WORKLOAD}
-    return predict(gpu, subject.read(sizes), replace(workload, **work))  # type: ignore[arg-type]
+    return predict(gpu, subject.read(sizes), replace(workload, **work))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from inspect import get_annotations
 from itertools import product
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
@@ -20,7 +21,7 @@ from tilewise.server.limits import check_candidates
 from tilewise.server.step.predict import Shapes, predict_many
 from tilewise.server.workload import LENGTHS, Workload, together
 
-OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
+OF_WORKLOAD = tuple(name for name, kind in get_annotations(Workload).items() if kind == "int")
 APART = tuple(name for name in OF_WORKLOAD if name not in LENGTHS)  # each value of which takes a pass of its own
 
 
@@ -90,7 +91,7 @@ def _passes(
     lengths = {name: values for name, values in sizes.items() if name in LENGTHS}
     shapes = {name: values for name, values in sizes.items() if name not in LENGTHS}
     try:
-        work = replace(workload, **fixed)  # type: ignore[arg-type]
+        work = replace(workload, **fixed)
     except InvalidInput as error:
         return [Pass(gpu, workload, rows, None, error)]
 
@@ -108,5 +109,5 @@ def _passes(
 def _at(work: Workload, lengths: Changes) -> Workload:
     """A workload with its lengths replaced: by arrays, by plain numbers for a single point."""
     if all(len(values) == 1 for values in lengths.values()):
-        return replace(work, **{name: int(values[0]) for name, values in lengths.items()})  # type: ignore[arg-type]
+        return replace(work, **{name: int(values[0]) for name, values in lengths.items()})
     return together(work, lengths)

@@ -84,7 +84,7 @@ def _add_stack(parts: dict[str, Size], stack: Stack, alone: bool) -> Size:
         idle = idle + _add_block(own, block)
     _add(own, "embedding", parameters(stack.embeddings))
     _add(own, "norm", parameters(stack.norms))
-    _add(own, "other", parameters(stack.linears) + parameters(stack.projector) + stack.extra_parameters)
+    _add(own, "other", parameters((*stack.linears, *stack.pooled, *stack.projector)) + stack.extra_parameters)
     if own is not parts:
         _add(parts, stack.role, sum(own.values(), start=0))
     return idle
@@ -126,11 +126,11 @@ def _add_feed_forward(parts: dict[str, Size], feed: FeedForward | None) -> Size:
         _add(parts, "norm", parameters(feed.norms))
         return 0
     one = parameters(feed.expert)
-    _add(parts, "experts", one * feed.count)
+    _add(parts, "experts", one * feed.count + feed.unused_parameters)
     _add(parts, "other", parameters(feed.latent))
     _add(parts, "router", feed.router.parameters + feed.extra_parameters)
     if feed.shared is not None:
         _add(parts, "shared_experts", parameters(feed.shared.projections))
     if feed.shared_gate is not None:
         _add(parts, "shared_experts", feed.shared_gate.parameters)
-    return one * (feed.count - feed.top_k)
+    return one * (feed.count - feed.top_k) + feed.unused_parameters

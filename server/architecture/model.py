@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.record import Record
+from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
 
 Size = int | NDArray[np.int64]
 
@@ -26,17 +27,21 @@ class Split(StrEnum):
 
 
 class Linear(Record, kw_only=True):
-    """y = x W^T (+ b) with W of shape (outputs, inputs)."""
+    """y = x W^T (+ b) with W of shape (outputs, inputs).
+
+    weightless: work without parameters of its own: weights that are used again, or activations that mix each other
+    """
 
     name: str
     inputs: Size
     outputs: Size
     bias: bool = False
     split: Split = Split.NONE
+    weightless: bool = False
 
     @property
     def parameters(self) -> Size:
-        return self.inputs * self.outputs + (self.outputs if self.bias else 0)
+        return 0 if self.weightless else self.inputs * self.outputs + (self.outputs if self.bias else 0)
 
 
 class Norm(Record, kw_only=True):
@@ -97,12 +102,14 @@ class Latent(Record, kw_only=True):
 
     kv_rank, rope_dim: cached width per token is kv_rank + rope_dim
     nope_dim:          head_dim = nope_dim + rope_dim
+    caches_whole:      the transformers library's class keeps the keys and values of every head, not what they are made of
     """
 
     kv_rank: Size
     rope_dim: Size
     nope_dim: Size
     q_rank: Size = 0
+    caches_whole: bool = False
 
 
 class Indexer(Record, kw_only=True):
@@ -159,6 +166,7 @@ class Experts(Record, kw_only=True):
     shared:  the always-active experts as one wider Mlp, None where absent; shared_gate: its sigmoid gate
     latent:  matrices into and out of the narrower width that the routed experts work in (Nemotron 3), none where absent
     router:  the scoring matrix; extra_parameters: score-correction biases (one an expert)
+    unused_parameters: weights that the class holds and no token reads (LongCat's zero experts)
     """
 
     count: Size
@@ -172,6 +180,7 @@ class Experts(Record, kw_only=True):
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     extra_parameters: Size = 0
+    unused_parameters: Size = 0
 
     @property
     def inputs(self) -> Size:
@@ -210,6 +219,8 @@ class Stack(Record, kw_only=True):
     role:   whether the stream's length is the workload's sequence ("text") or fixed by the input ("vision", "audio")
     tokens: fixed length of a non-text stream (patches of one image), 0 for text
     embeddings, linears, norms: before and after the blocks (patch embedding, final norm), over every token
+    class_tokens: those of `tokens` that no patch becomes
+    pooled: matrices after the blocks over one row a sequence (SigLIP's head)
     projector: the matrices that hand the stream to the decoder, over `projector_tokens` (fewer where patches merge)
     """
 
@@ -221,6 +232,8 @@ class Stack(Record, kw_only=True):
     embeddings: tuple[Embedding, ...] = ()
     linears: tuple[Linear, ...] = ()
     norms: tuple[Norm, ...] = ()
+    class_tokens: Size = 0
+    pooled: tuple[Linear, ...] = ()
     projector: tuple[Linear, ...] = ()
     projector_tokens: Size = 0
     extra_parameters: Size = 0
@@ -246,6 +259,7 @@ class Architecture(Record, kw_only=True):
     stacks:  towers in the order they run; a decoder-only model has one, named "decoder"
     head:    the matrix onto the vocabulary (or the task head), None where the model has none
     tied:    the head shares the token embedding's parameters
+    dropout: what is dropped at random in training
     notes:   what a reader of the report should know (stand-in class, MTP modules left out, quantised checkpoint ...)
     """
 
@@ -261,4 +275,5 @@ class Architecture(Record, kw_only=True):
     extra_parameters: Size = 0
     dtype: str = "bfloat16"
     name: str = ""
+    dropout: Dropout = NO_DROPOUT
     notes: tuple[str, ...] = ()

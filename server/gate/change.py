@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.record import Record

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields, replace
 from datetime import date
 from difflib import get_close_matches
 from enum import IntEnum
 from itertools import chain, repeat
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
 from tilewise.hwdb.record import Record
@@ -91,7 +92,7 @@ def read(text: str, path: str = "tilewise.toml") -> Policy:
 
 
 CHECK = ("gpus", "hwdb", "workload", "budget", "allow", "rules")
-WORKLOAD = ("name", *(field.name for field in fields(Workload)))
+WORKLOAD = ("name", *Workload.__struct_fields__)
 LIMITS = ("max_regression", "limit", "max_left_on_table")
 BUDGET = ("config", "metric", "gpus", "workloads", *LIMITS, "min_trust", "severity", "message")
 ALLOW = ("code", "config", "reason", "until")

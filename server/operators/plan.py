@@ -6,6 +6,8 @@ from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.server import stacks
+from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
+from tilewise.server.architecture.model import Architecture
 from tilewise.server.operators.numbers import Number
 from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
@@ -21,6 +23,7 @@ class Plan(Record):
     stored: bytes of a cached key's or value's element
     kernels: those of the engine that serves; none where none does
     complex_rotation: queries and keys are rotated as complex numbers
+    dropout: what is dropped at random; other stacks than transformers drop nothing
     """
 
     workload: Workload
@@ -40,6 +43,7 @@ class Plan(Record):
     stored: int
     kernels: Kernels
     complex_rotation: bool = False
+    dropout: Dropout = NO_DROPOUT
 
     @property
     def decode(self) -> bool:
@@ -69,7 +73,7 @@ class Plan(Record):
         return self.workload.recompute == "selective" and self.stack.selective == "attention core"
 
     @classmethod
-    def of(cls, workload: Workload, kernels: Kernels | None = None, model_type: str = "") -> Plan:
+    def of(cls, workload: Workload, kernels: Kernels | None = None, arch: Architecture | None = None) -> Plan:
         precision, decode = workload.format, workload.phase == "decode"
         wide = precision in (Precision.FP32, Precision.TF32, Precision.FP64)
         size = FORMATS[precision].bytes
@@ -90,5 +94,6 @@ class Plan(Record):
             tp=workload.tensor_parallel,
             stored=1 if workload.kv_cache == "fp8" else 4 if wide else 2,
             kernels=kernels or Kernels(),
-            complex_rotation=model_type in workload.program.complex_rotation,
+            complex_rotation=arch is not None and arch.model_type in workload.program.complex_rotation,
+            dropout=arch.dropout if arch is not None and workload.stack == "transformers" else NO_DROPOUT,
         )

@@ -38,9 +38,10 @@ AGREES = Program()
 
 
 def program_of(arch: Architecture, workload: Workload) -> Program:
-    """What is known about transformers' program behind an answer; what other stacks rest on stands in server/stacks.toml."""
+    """What is known about the program behind an answer: transformers' by its traces, others' by server/stacks.toml."""
     if workload.stack != "transformers":
-        return AGREES
+        factors = 1 / workload.program.factor, workload.program.factor
+        return Program(factors, factors)
     phase = workload.phase
     line = lines()[arch.family, phase]
     towers = len(arch.stacks) > 1 and phase != "decode"  # decode runs the text model alone

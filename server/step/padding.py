@@ -15,10 +15,10 @@ models with odd sizes (H100, 2026-11-28).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
@@ -52,6 +52,16 @@ def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> Oper
     if not pays.any():
         return table
     return _with_copies(_chosen(table, wide.table, pays), table, pays)
+
+
+def padding_bytes(table: OperatorTable) -> Any:
+    """Bytes of the padded copies for the head's gradients, of each shape; 0 where there are none."""
+    codes = [
+        at for at, label in enumerate(table.labels) if (label.name, label.direction) == ("lm_head.pad", "backward")
+    ]
+    rows = np.isin(table.label, codes)
+    found = np.bincount(table.shape[rows], table.bytes_written[rows], table.shapes)
+    return found if table.shapes > 1 else float(found[0])
 
 
 class Padded(Record):

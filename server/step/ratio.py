@@ -69,7 +69,7 @@ class Errors(Record, kw_only=True):
 
 def errors_of(gpu: Gpu, table: OperatorTable, times: Times, workload: Workload) -> Errors:
     """The errors of the steps of a table, one a shape; `times` as gpu.predict has them, none refused."""
-    launched = launches(table, gpu, times)
+    launched = launches(table, gpu, times, workload.mode == "eager")
     sums, seconds = step_sums(gpu, workload, table, times, launched), table.count * times.time_s
     waits = sums.issue_s >= sums.time_s
     alike, octaves, state = _likeness(table, times)

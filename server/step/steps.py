@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import cached_property
 from typing import Any
 
@@ -73,7 +72,7 @@ class Steps(Record, kw_only=True):
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""
         columns = self._columns(count)
-        return (Step(*row) for row in zip(*(columns[each.name] for each in fields(Step)), strict=True))
+        return (Step(*row) for row in zip(*(columns[name] for name in Step.__struct_fields__), strict=True))
 
     def _columns(self, count: int) -> dict[str, list[Any]]:
         """The fields of Step."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
@@ -60,7 +60,7 @@ class Answers(Record, kw_only=True):
 
     def replaced(self, rows: NDArray[np.bool_], others: Answers) -> Answers:
         """These answers, but `others` in some rows."""
-        names: tuple[str, ...] = self.__match_args__
+        names: tuple[str, ...] = self.__struct_fields__
         return Answers(**{name: np.where(rows, getattr(others, name), getattr(self, name)) for name in names})
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
@@ -64,9 +64,10 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
         outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), heavy_s)
     else:
         outcome = _skipped(found)
+    outcome = software.widened(outcome, software.other_release(sheet, gpu), sheet.format)
     if sheet.has("spread"):
         outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
-    calibration = "" if gpu.calibration is None else gpu.calibration.id
+    calibration = gpu.answers_by
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 

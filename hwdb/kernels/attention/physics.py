@@ -213,4 +213,4 @@ def cross_fitted(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) 
 
 
 def _take(of: Any, rows: Ints) -> Any:
-    return type(of)(*(getattr(of, name)[rows] for name in type(of).__match_args__))
+    return type(of)(*(getattr(of, name)[rows] for name in type(of).__struct_fields__))

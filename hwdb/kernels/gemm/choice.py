@@ -53,7 +53,7 @@ class Problem(Record):
     alignment: NDArray[np.float32]
 
     def __getitem__(self, rows: NDArray[Any] | slice) -> Problem:
-        return Problem(*(getattr(self, name)[rows] for name in self.__match_args__))
+        return Problem(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 ELEMENT = np.array([FORMATS[p].bytes for p in Precision], np.float32)

@@ -52,7 +52,7 @@ class Work(Record):
         return total
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> Work:
-        return Work(*(getattr(self, name)[rows] for name in self.__match_args__))
+        return Work(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def work(table: OperatorTable, sku: Sku) -> Work:

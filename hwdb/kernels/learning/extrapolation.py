@@ -6,11 +6,11 @@ was measured on points that were left out of a fit (scripts/research/measure_ext
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb import packaged
 from tilewise.hwdb.kernels.learning.regression import Answer

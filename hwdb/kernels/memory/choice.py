@@ -63,7 +63,7 @@ class Traits(Record):
     picks: NDArray[np.bool_]
 
     def __getitem__(self, kinds: Ints) -> Traits:
-        return Traits(*(getattr(self, name)[kinds] for name in self.__match_args__))
+        return Traits(*(getattr(self, name)[kinds] for name in self.__struct_fields__))
 
 
 @cache
@@ -72,7 +72,7 @@ def traits() -> Traits:
     found = [rules()["traits"][name] for name in rules()["class"]]
     none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf, "chunk": 0.0, "looped_beyond": 0.0}
     return Traits(
-        *(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__match_args__)
+        *(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__struct_fields__)
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
@@ -35,6 +36,7 @@ WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point wa
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
 PLAN, NETS = mlp.Training(hidden=(32, 32), epochs=150, batch=64, rate=4e-3, decay=2e-2), 4
 FOLDS = 4
+PERSISTENT = 8.0  # 32 blocks an SM holds at most over 4 of 16 warps (triton_heuristics.py: one warp, min(1024 // columns, 8) rows each)
 LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
 # where time is a floor or goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here. Points of the
 # three octaves of bytes above all others of their kernels are predicted as well at three as at one (16 to 20 % at the 90th percentile)
@@ -156,11 +158,23 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     m = OPEN(model)
     at = table.op, table.variant, WIDE[table.precision].astype(np.int64)
     kernel, own = m.catalogue.index[at], m.catalogue.own[at]
-    work = memory_law.work(table, memory_kernels.traits()[m.kinds[kernel]], sku)
+    traits = memory_kernels.traits()[m.kinds[kernel]]
+    work = _packed(memory_law.work(table, traits, sku), m.constants[kernel], traits.looped_beyond)
     parts = memory_law.walls(m.constants[kernel, work.path].T, work)
     rows = _rows(work, parts, kernel, m.kinds)
     answer = extrapolation.widened(m.residual.predict(rows, m.share[m.kinds[kernel]]), "memory")
     return _times(table, parts, answer, own, kernel >= 0)
+
+
+def _packed(work: Work, constants: Floats, looped: Floats) -> Work:
+    """With short rows that cost by their columns where a kernel's constants are those of long rows alone.
+
+    Inductor's persistent reductions give a warp as many rows as have 1,024 columns, and an SM holds PERSISTENT times as many such warps
+    as blocks that loop over a row; only calibrations with points of both kinds know what such a row costs.
+    """
+    borrowed = (looped > 0) & (work.path == 0) & (constants[:, 0] == constants[:, 1]).all(axis=1)
+    rows = work.units * work.cols / np.maximum(looped, 1) / PERSISTENT
+    return replace(work, units=np.where(borrowed, rows, work.units))
 
 
 def _times(

@@ -7,7 +7,7 @@ promotion is never given after it.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 
 from tilewise.hwdb.record import Record
 
@@ -20,7 +20,7 @@ class Answer(Record):
     """The answer as it goes over the wire, and the (GPU, trust) of its predictions, which are counted."""
 
     content: bytes
-    predictions: tuple[tuple[str, str], ...]
+    predictions: Counter[tuple[str, str]]
 
 
 class Answers:

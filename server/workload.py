@@ -208,7 +208,8 @@ def together(workload: Workload, sizes: Mapping[str, Ints]) -> Workload:
     if tokens.max() > TOGETHER_MAX:
         raise _invalid("batch", f"{tokens.max():.0f} tokens are too many to be predicted beside others")
     found = copy(workload)
-    found.__dict__.update(sizes)
+    for name, values in sizes.items():
+        force_setattr(found, name, values)
     return found
 
 

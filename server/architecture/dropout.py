@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from msgspec.structs import asdict
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 
 
@@ -40,4 +39,4 @@ def dropout_of(raw: Mapping[str, Any], family: str) -> Dropout:
 
 @cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files("tilewise.server.architecture") / "dropout.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.architecture", "dropout.toml")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import cache
-from importlib.resources import files
 
+from tilewise.hwdb import packaged
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
@@ -46,4 +45,4 @@ def _draw(e: Emitter, numbers: Number, way: str, direction: str) -> None:
 
 @cache
 def _facts() -> dict[str, dict[str, float]]:
-    return tomllib.loads((files("tilewise.server.operators") / "dropout.toml").read_text(encoding="utf-8"))
+    return packaged.toml("tilewise.server.operators", "dropout.toml")

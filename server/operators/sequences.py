@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
-from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import kernel_codes
 
@@ -98,7 +97,7 @@ class Sequence(Record):
     saved: Operands = Operands.of("")
 
 
-TABLE = tomllib.loads((files("tilewise.server.operators") / "sequences.toml").read_text(encoding="utf-8"))
+TABLE = packaged.toml("tilewise.server.operators", "sequences.toml")
 PARTS = {**TABLE["parts"], "lift": "cast a>f narrow", "lower": "cast f>a narrow"}
 
 

@@ -157,6 +157,8 @@ def _checked(key: str, value: Any, target: str, family: Family) -> Any:
 
 
 def _unknown_activation(key: str, value: str) -> InvalidInput:
+    import difflib
+
     close = difflib.get_close_matches(value, sorted(key_rules().activations), n=1, cutoff=0.6)
     hint = f"the nearest is {close[0]}" if close else "silu, gelu and relu are, and others of transformers' ACT2FN"
     return invalid(key, f"{key} {_short(value)!r} is no activation function that is known; {hint}")

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
-from tilewise.server.architecture.model import Architecture, Block, Experts, Linear, Norm, Recurrent, Stack
+from tilewise.server.architecture.model import Architecture, Block, Embedding, Experts, Linear, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.emitter import Emitter
@@ -34,6 +34,7 @@ class Ways(NamedTuple):
     feed_forward: Callable[..., None]
 
 
+POOLED = ("head_out", "head_fc1", "head_fc2")  # of SigLIP's one query for all patches
 PER_LAYER = "per_layer_model_projection"
 TORCH = Ways(attend, mixture, feed_forward)
 SERVED = Ways(engine.attend, engine.mixture, feed_forward)
@@ -55,6 +56,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
+    before: tuple[Embedding, ...] = ()
     hidden_tokens: Number = plan.tokens
     for stack in arch.stacks:
         text = stack.role == "text"
@@ -62,8 +64,12 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         encoder = stack is not arch.stacks[-1]
         if not (plan.decode and encoder):
             hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
-            _stack(e, plan, stack, style, hidden_tokens, source)
+            _stack(e, plan, stack, style, hidden_tokens, source, _shared(before) if text else ())
+        before = stack.embeddings if text else before
         source = length if not (plan.decode and encoder) else plan.context
+    if style.pools and not plan.fused:
+        with e.scope(layer="pooled", part="lm_head", count=1):
+            operation(e, plan, "pooled", OPERATIONS[style.pools], hidden_tokens, arch.stacks[-1].hidden)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
@@ -75,15 +81,22 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     return e
 
 
-def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
-    embed(e, plan, stack.embeddings, style, tokens)
+def _shared(before: tuple[Embedding, ...]) -> tuple[Embedding, ...]:
+    """The token table that a decoder looks its tokens up in, its encoder's."""
+    return tuple(table for table in before if table.kind == "token")
+
+
+def _stack(
+    e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number, shared: tuple[Embedding, ...]
+) -> None:  # fmt: skip
+    embed(e, plan, (*shared, *stack.embeddings), style, tokens, tower=stack.role == "vision")
     positions(e, plan, stack, style)
     for linear in stack.linears:
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
-            project(e, plan, (linear,), tokens, plain=True)
-            if (
-                linear.name == PER_LAYER and not plan.fused
-            ):  # by constants, before and after the layers' embeddings join
+            rows = plan.batch if linear.name in POOLED else tokens
+            learns = linear.name != "patch_embed"  # pixels have no gradient
+            project(e, plan, (linear,), rows, plain=True, input_gradient=learns)
+            if linear.name == PER_LAYER and not plan.fused:  # by constants, before and after the embeddings join
                 operation(e, plan, "per_layer_scale", OPERATIONS["scale"], tokens, linear.outputs, repeat=2)
     for block in stack.blocks:
         _block(e, plan, stack, block, style, tokens, source)
@@ -172,8 +185,9 @@ def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Num
     """Each sub-layer is added to the stream; in the backward its gradient meets the stream's."""
     branches = len(block.mixers) + (block.feed_forward is not None)
     with e.scope(part="residual"):
-        if style.scales_residual and not plan.fused:
-            operation(e, plan, "residual_scale", OPERATIONS["scale"], tokens, hidden, repeat=branches)
+        if (style.scales_residual or style.scales_branches) and not plan.fused:
+            learned = OPERATIONS["branch_scale" if style.scales_branches else "scale"]
+            operation(e, plan, "residual_scale", learned, tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
         accumulate(e, plan, tokens, hidden, branches)

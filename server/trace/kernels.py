@@ -85,7 +85,7 @@ SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "constant_pad_nd": lambda ins, outs: 2,
     "native_layer_norm_backward": lambda ins, outs: 2,
     "nll_loss_backward": lambda ins, outs: 2,
-    "embedding_dense_backward": lambda ins, outs: embedding_backward_kernels(ins[1].numel),
+    "embedding_dense_backward": lambda ins, outs: int(embedding_backward_kernels(ins[1].numel)),
     "topk": lambda ins, outs: 2,
     "histc": lambda ins, outs: 2,
     "cumsum": lambda ins, outs: 2,

@@ -110,7 +110,10 @@ def built(family: str, config: Any, keys: dict[str, Any]) -> Case:
     except Exception as error:
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
     unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
-    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in unsaid}
+    said = {key: value for key, value in config.to_dict().items() if key not in unsaid}
+    stated = {
+        key: value for key, value in said.items() if value is not None or key == "sliding_window"
+    }  # null: no window
     stated |= {"model_type": family, "architectures": [kind.__name__]}
     encoder = kind.__name__.endswith("ForMaskedLM") or tables.family(family).values["stream"] != "text"
     return Case(family, model.eval(), json.dumps(stated, default=str), encoder, image_of(family, config))

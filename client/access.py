@@ -12,17 +12,16 @@ TILEWISE_INSECURE      1: speak without TLS to a server that is not on the loopb
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 YES = ("1", "true", "yes", "on")
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Record):
     """token: "" for none; secure: whether to speak TLS; the others: PEM, None where there is none."""
 
     token: str = ""
@@ -48,13 +47,13 @@ def access(server: str, token: str | None = None, secure: bool | None = None) ->
 
 
 def on_loopback(server: str) -> bool:
-    return server.rpartition(":")[0] in LOOPBACK
+    return server.startswith("unix:") or server.rpartition(":")[0] in LOOPBACK
 
 
 def _local(server: str) -> str:
     """The token of this user's own server on this machine; "" where there is none."""
     port = server.rpartition(":")[2]
-    if not (on_loopback(server) and port.isdecimal()):
+    if server.startswith("unix:") or not (on_loopback(server) and port.isdecimal()):
         return ""
     from tilewise.server.service.identity import local
 

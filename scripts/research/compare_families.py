@@ -23,7 +23,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from msgspec.structs import replace
 from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.models.auto import modeling_auto
 
@@ -104,16 +105,13 @@ def built(family: str, config: Any, keys: dict[str, Any]) -> Case:
     kind = class_of(family)
     try:
         shorten(config, keys)
-        alone = {"add_pooling_layer": False} if "add_pooling_layer" in signature(kind.__init__).parameters else {}
         with torch.device("meta"):
-            model = kind._from_config(config, dtype=torch.bfloat16, **alone)
+            model = kind._from_config(config, dtype=torch.bfloat16)
     except Exception as error:
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
     unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
     said = {key: value for key, value in config.to_dict().items() if key not in unsaid}
-    stated = {
-        key: value for key, value in said.items() if value is not None or key == "sliding_window"
-    }  # null: no window
+    stated = {key: value for key, value in said.items() if value is not None or key == "sliding_window"}
     stated |= {"model_type": family, "architectures": [kind.__name__]}
     encoder = kind.__name__.endswith("ForMaskedLM") or tables.family(family).values["stream"] != "text"
     return Case(family, model.eval(), json.dumps(stated, default=str), encoder, image_of(family, config))
@@ -137,7 +135,10 @@ DROPOUTS = (
 
 
 def shorten(config: Any, keys: dict[str, Any]) -> None:
-    """Few layers, but one of each kind."""
+    """Few layers, but one of each kind, and nothing dropped at random."""
+    for name in DROPOUTS:
+        if isinstance(getattr(config, name, None), float):
+            setattr(config, name, 0.0)
     kinds = getattr(config, "layer_types", None) or []
     layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
     if "num_hidden_layers" not in keys:

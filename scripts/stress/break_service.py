@@ -2,7 +2,7 @@
 
 python scripts/stress/break_service.py [kills] [full] [connections] [worker] [clock] [--times 100] [--store DIR|URL]
 
-kills: kill -9 at a random point of an upload and publish, then look whether anything is half there or lost that was acknowledged.
+kills: kill -9 at a random point of an upload, publication and deletion, then look whether anything is half there or lost that was acknowledged.
 full: the store's disk takes no more. connections: 10,000 of them, open and silent. worker: one of two dies under load.
 clock: the server's clock jumps a day forward and a day back (libfaketime; Debian: apt-get install faketime).
 The database that goes and comes back, slow readers and callers that never send are in tests/service.
@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc.aio
@@ -34,11 +36,11 @@ from break_clock import clock
 from fuzz_service import memory_mib
 
 from tilewise.client.client import TilewiseClient
-from tilewise.client.publish import publish
+from tilewise.client.publish import delete, publish
 from tilewise.client.remote import OPTIONS
 from tilewise.hwdb.calibration import Calibration, canonical, identify
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.errors import NotFound, TilewiseError
 from tilewise.hwdb.store.store import SHARED, Store
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,63 +61,74 @@ def variant(folder: Path, name: str) -> Calibration:
 
 
 def kills(times: int, where: str) -> None:
-    """Each time another calibration is published and the server killed at a random moment of it."""
+    """Each time another calibration is published, the one before is deleted, and the server killed at a random moment of it."""
     seen: Counter[str] = Counter()
     acknowledged: list[str] = []
-    whole: set[str] = set()
-    broken: Calibration | None = None
     moments = random.Random(1)
     with tempfile.TemporaryDirectory() as name:
         folder, store = Path(name), where or f"{name}/store"
+        before = variant(folder, "whole")
         with serving("--store", store) as (_, port):  # how long it takes undisturbed
             begin = time.monotonic()
-            list(publish(variant(folder, "whole"), f"127.0.0.1:{port}", promote=True))
+            for _ in steps(before, variant(folder, "first"), port):
+                pass
             whole_s = time.monotonic() - begin
         for number in range(times):
             calibration = variant(folder, str(number))
-            if broken is not None:  # at a server that was started anew it goes on where it stopped
-                with serving("--store", store) as (_, port):
-                    list(publish(broken, f"127.0.0.1:{port}", promote=True))
-                acknowledged.append(f"published {broken.id}")
-                shutil.rmtree(broken.folder)
-                broken = None
             with serving("--store", store) as (process, port):
                 timer = threading.Timer(moments.uniform(0, whole_s), os.kill, (process, signal.SIGKILL))
                 timer.start()
-                step = "before the upload"
+                broken, known = "", len(acknowledged)
                 try:
-                    for line in publish(calibration, f"127.0.0.1:{port}", promote=True):
-                        step = "uploaded" if line.startswith("uploaded") else "published" if "answers" in line else step
-                        if step != "before the upload":
-                            acknowledged.append(f"{step} {calibration.id}")
+                    acknowledged.extend(steps(calibration, before, port))
                     seen["the whole, before the kill"] += 1
                 except TilewiseError as error:
-                    seen[f"{error.reason} after: {step}; went on at the next start"] += 1
-                    broken = calibration
+                    step = "nothing" if len(acknowledged) == known else acknowledged[-1].partition(" ")[0]
+                    broken = f"{error.reason} after: {step}; went on at the next start"
+                    seen[broken] += 1
                 timer.join()
-            examine(store, acknowledged, whole)
+            examine(store, acknowledged)
+            if broken:  # at a server that was started anew it goes on where it stopped
+                with serving("--store", store) as (_, port):
+                    acknowledged.extend(steps(calibration, before, port))
+            before = calibration
+            if number % 10 == 9:
+                print(f"kills: {number + 1} of {times} done", file=sys.stderr, flush=True)
     print(f"kills: {times} times at a random point of {whole_s:.1f} s: nothing half there, nothing lost")
     for what, count in seen.most_common():
         print(f"  {count:4}  {what}")
 
 
-def examine(where: str, acknowledged: list[str], whole: set[str]) -> None:
-    """Whatever is there is whole; whatever was acknowledged is there; what answers was published last, or then."""
+def steps(calibration: Calibration, before: Calibration, port: int) -> Iterator[str]:
+    """Publish one and delete another, which may be gone by now: what was acknowledged, as it comes."""
+    address = f"127.0.0.1:{port}"
+    for line in publish(calibration, address, promote=True):
+        if line.startswith("uploaded") or "answers" in line:
+            yield f"{'publish' if 'answers' in line else 'upload'} {calibration.id}"
+    with suppress(NotFound):
+        delete(SKU, before.id, address, "")
+        yield f"delete {before.id}"
+
+
+def examine(where: str, acknowledged: list[str]) -> None:
+    """Whatever is there is whole; whatever was acknowledged is in the log, and what is there follows from the log."""
     store = Store(where)
-    ids = set(store.ids((SHARED,), SKU))
-    for id in ids - whole:
+    there: set[str] = set()
+    active, done = None, set()
+    for entry in store.history(SHARED, SKU):
+        done.add(f"{entry.action} {entry.id}")
+        if entry.action == "upload":
+            there.add(entry.id)
+        elif entry.action == "delete":
+            there.remove(entry.id)
+        else:
+            active = entry.id
+    assert set(acknowledged) <= done, f"acknowledged and lost: {set(acknowledged) - done}"
+    assert set(store.ids((SHARED,), SKU)) == there, "the log and what is there differ"
+    assert store.active((SHARED,), SKU) == active, "the log and what answers differ"
+    for id in there:
         calibration = store.open((SHARED,), SKU, id)
         assert calibration.content_sha256() == calibration.sha256, f"{id} is not whole"
-        whole.add(id)
-    history = store.history(SHARED, SKU)
-    assert {entry.id for entry in history if entry.action == "upload"} == ids, "uploads and the log of them differ"
-    for line in acknowledged:
-        step, _, id = line.partition(" ")
-        assert id in ids, f"{id} was acknowledged and is lost"
-        if step == "published":
-            assert any(entry.id == id and entry.action == "publish" for entry in history), f"{id} lost its publication"
-    published = [entry.id for entry in history if entry.action == "publish"]
-    assert store.active((SHARED,), SKU) == (published[-1] if published else None), "the log and what answers differ"
     store.close()
 
 

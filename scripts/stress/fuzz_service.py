@@ -186,8 +186,10 @@ def forget_unfinished(folder: str, stop: threading.Event) -> None:
 
 
 def memory_mib(process: int) -> float:
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
+    """Of a process and its children."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    lines = (line for id in (process, *children) for line in Path(f"/proc/{id}/status").read_text().splitlines())
+    return sum(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ def to_status(error: TilewiseError) -> Status:
 def shortened(text: str) -> str:
     """In one line: statuses travel in headers of 8 KiB, and messages quote what was asked."""
     text = printable(text)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2 - 5]} ... {text[-LONGEST // 2 :]}"
 
 
 def packed(detail: ErrorInfo | BadRequest | RetryInfo) -> Any:

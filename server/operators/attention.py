@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.server.architecture.model import Attention, Latent, Linear, Split
 from tilewise.server.operators.attention_kernel import Heads, kernel, reach, repeat_kv
@@ -131,7 +132,7 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         for linear in inputs:
             project(e, plan, (linear,), heads.tokens, save_input=keep)
     for n in att.norms if some(att.rope_dim) or not style.norms_rotated else ():
-        norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp))
+        norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp), joined=some(att.rope_dim))
 
 
 def _project_joined(
@@ -178,6 +179,7 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
     if fused in ("slice", "chunk") and some(att.rope_dim):
         e.save(heads.tokens * (q + kv) * plan.width)  # v is a view of the whole product
     if plan.fused:
+        _regroup_fused(e, plan, att, fused, heads.tokens, q + kv + heads.kv * heads.dim_v)
         return
     if fused in ("", "slice") and some(att.rope_dim):
         for name, count in (("q_grad", heads.q), ("k_grad", heads.kv)):
@@ -214,6 +216,20 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
             e.launches("qkv_grad", OPERATIONS["contiguous"].forward, rows, cols, plan.width, direction="backward")
     if fused == "index":
         _index_backward(e, plan, heads, kv, whole)
+
+
+def _regroup_fused(e: Emitter, plan: Plan, att: Attention, fused: str, tokens: Number, whole: Number) -> None:
+    """Inductor concatenates the gradients where no rotation does it in passing.
+
+    What was gathered is added to zeros, one buffer for keys and one for values, and both to the queries' part.
+    """
+    size = tokens * whole * plan.width
+    memory = partial(e.memory, "qkv_grad", direction="backward")
+    if fused == "index":
+        memory("fill", tokens, whole, 0, size, repeat=2)
+        memory("add", tokens, whole, 3 * size, size)
+    elif fused and not some(att.rope_dim):
+        memory("copy", tokens, whole, size, size)
 
 
 def _index_backward(e: Emitter, plan: Plan, heads: Heads, kv: Number, whole: Number) -> None:

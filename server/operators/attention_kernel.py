@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
+from tilewise.server.operators.dropout import drop_weights
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
@@ -20,8 +22,7 @@ from tilewise.server.operators.plan import Plan
 CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_utils.cpp, cuDNN 9.10 and later)
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Record):
     """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections."""
 
     q: Number
@@ -79,8 +80,7 @@ def kernel(
     dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
-        if not (plan.decode and plan.fused):
-            _mask(e, plan, heads)
+        _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
     if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):
@@ -137,6 +137,8 @@ def _rows(
         e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
         kernels=forward_kernels(plan.decode, flash), statistics=plan.train,
     )  # fmt: skip
+    if plan.train and plan.dropout.attention:
+        drop_weights(e, plan, plan.batch * heads.q * computed)
     if plan.train and e.keep:
         statistics = 0 if plan.core_twice else moved.statistics
         e.save(moved.q + moved.kv + moved.out + statistics)  # out: the projection's input
@@ -159,8 +161,7 @@ def backward_kernels(grouped: Number, flash: Number) -> Number:
     return 4 - flash + choose(grouped, 2, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Record):
     """Bytes of attention's operands: queries, keys with values, output, and the softmax statistics of each query."""
 
     q: Number
@@ -232,9 +233,10 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    if plan.fused:
-        area = heads.seq_q * heads.seq_kv
-        e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward)
+    if plan.fused:  # one for every layer of a kind; in decode, where it costs nothing, each has its own
+        rows, once = plan.batch * heads.seq_q, 1 if plan.decode else 1 / larger(e.count, 1)
+        area = rows * heads.seq_kv
+        e.memory("mask", "pointwise", rows, heads.seq_kv, area, plan.width * area, direction=e.forward, repeat=once)
     else:
         make_additive(e, plan, heads.seq_q, heads.seq_kv)
 

@@ -10,6 +10,7 @@ from tilewise.hwdb.table import OperatorTable
 from tilewise.server.architecture.model import Architecture, Block, Embedding, Experts, Linear, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
+from tilewise.server.operators.dropout import drop
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
@@ -34,7 +35,6 @@ class Ways(NamedTuple):
     feed_forward: Callable[..., None]
 
 
-POOLED = ("head_out", "head_fc1", "head_fc2")  # of SigLIP's one query for all patches
 PER_LAYER = "per_layer_model_projection"
 TORCH = Ways(attend, mixture, feed_forward)
 SERVED = Ways(engine.attend, engine.mixture, feed_forward)
@@ -52,7 +52,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
     workload.program.check_family(arch.model_type)
-    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch)
+    plan, style = Plan.of(workload, kernels, arch), variant(arch)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
@@ -64,9 +64,9 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         encoder = stack is not arch.stacks[-1]
         if not (plan.decode and encoder):
             hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
-            _stack(e, plan, stack, style, hidden_tokens, source, _shared(before) if text else ())
+            _stack(e, plan, stack, style, hidden_tokens, source, _shared(before, stack) if text else ())
         before = stack.embeddings if text else before
-        source = length if not (plan.decode and encoder) else plan.context
+        source = plan.context if plan.decode and encoder and text else length
     if style.pools and not plan.fused:
         with e.scope(layer="pooled", part="lm_head", count=1):
             operation(e, plan, "pooled", OPERATIONS[style.pools], hidden_tokens, arch.stacks[-1].hidden)
@@ -81,21 +81,27 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     return e
 
 
-def _shared(before: tuple[Embedding, ...]) -> tuple[Embedding, ...]:
-    """The token table that a decoder looks its tokens up in, its encoder's."""
-    return tuple(table for table in before if table.kind == "token")
+def _shared(before: tuple[Embedding, ...], stack: Stack) -> tuple[Embedding, ...]:
+    """The token table that a decoder without one of its own looks its tokens up in: its encoder's."""
+    own = any(table.kind == "token" for table in stack.embeddings)
+    return () if own else tuple(table for table in before if table.kind == "token")
 
 
 def _stack(
     e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number, shared: tuple[Embedding, ...]
 ) -> None:  # fmt: skip
     embed(e, plan, (*shared, *stack.embeddings), style, tokens, tower=stack.role == "vision")
+    if plan.dropout.embedding:
+        with e.scope(layer="embedding", part="embedding", count=1):
+            drop(e, plan, tokens, stack.hidden)
     positions(e, plan, stack, style)
-    for linear in stack.linears:
+    for index, linear in enumerate(stack.linears):
+        first = stack.role != "text" and (
+            index == 0 or linear.weightless
+        )  # reads patches or sound, which have no gradient
+        rows = tokens - plan.batch * stack.class_tokens if first else tokens
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
-            rows = plan.batch if linear.name in POOLED else tokens
-            learns = linear.name != "patch_embed"  # pixels have no gradient
-            project(e, plan, (linear,), rows, plain=True, input_gradient=learns)
+            project(e, plan, (linear,), rows, plain=True, input_gradient=not first)
             if linear.name == PER_LAYER and not plan.fused:  # by constants, before and after the embeddings join
                 operation(e, plan, "per_layer_scale", OPERATIONS["scale"], tokens, linear.outputs, repeat=2)
     for block in stack.blocks:
@@ -103,6 +109,9 @@ def _stack(
     for n in stack.norms:
         with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
             norm(e, plan, n, tokens, style)
+    for linear in stack.pooled:
+        with e.scope(layer=f"{stack.name}.pooled", part="vision", count=1):
+            project(e, plan, (linear,), plan.batch, plain=True)
     for linear in stack.projector:
         with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
             project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
@@ -190,4 +199,6 @@ def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Num
             operation(e, plan, "residual_scale", learned, tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
+        if plan.dropout.hidden:
+            drop(e, plan, tokens, hidden, branches)
         accumulate(e, plan, tokens, hidden, branches)

@@ -7,6 +7,7 @@ the scale is of the whole tensor) and shares it. Formats that torchao trains by 
 from __future__ import annotations
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.table import ENGINES_OWN
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
@@ -30,7 +31,8 @@ def cast(
     if plan.linear == Precision.FP8 and not (plan.served or again):
         e.launches(name, FUSED["largest"].forward, rows, cols, plan.width, direction=direction)
     size = rows * cols
-    e.memory(name, "quantize", rows, cols, size * plan.width, size * plan.inner, direction=direction)
+    library = ENGINES_OWN * plan.served
+    e.memory(name, "quantize", rows, cols, size * plan.width, size * plan.inner, direction=direction, library=library)
 
 
 def transposed(e: Emitter, plan: Plan, name: str, rows: Number, cols: Number) -> None:

@@ -48,9 +48,11 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
     for every kind of mask. An encoder does neither, and masks its windows alone.
     """
+    spans, rope_dims = [] if _sees_all(stack) else _spans(stack, style), _rope_dims(stack, style)
     if plan.fused:
+        if plan.whole:
+            _compiled_positions(e, plan, bool(spans), rope_dims)
         return
-    spans = [] if _sees_all(stack) else _spans(stack, style)
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         if spans:
@@ -62,11 +64,21 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
         for span in spans or _spans(stack, style):
             _make_mask(e, plan, span, style, encoder=not spans)
-        for rope_dim in [] if style.sinusoids else _rope_dims(stack, style):
+        for rope_dim in [] if style.sinusoids else rope_dims:
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
             e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
+
+
+def _compiled_positions(e: Emitter, plan: Plan, masks: bool, rope_dims: list[Number]) -> None:
+    """Inductor leaves the angles' outer product to a library (in decode after a copy), and counts packed sequences once."""
+    with e.scope(layer="positions", part="embedding"):
+        for rope_dim in rope_dims:
+            table = 4 * plan.sequence * rope_dim
+            e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, 0, table / 2, repeat=2 + plan.decode)
+        if masks and plan.workload.cache == "none":
+            e.memory("packed_check", "reduce", plan.batch, plan.sequence, 8 * plan.tokens, 8 * plan.tokens)
 
 
 def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant, encoder: bool) -> None:
@@ -92,12 +104,18 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant, encoder: bo
 def embed(
     e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number, tower: bool = False
 ) -> None:  # fmt: skip
-    """Look-ups (0 FLOPs) and their sums, in a tower with what its patches give; the token table is sharded by rows under tensor parallelism."""
+    """Look-ups (0 FLOPs) and their sums, in a tower with what its patches give; the token table is sharded by rows under tensor parallelism.
+
+    A compiled model's first norm looks up what it reads: where a later one meets two streams, it meets the tables.
+    """
     with e.scope(layer="embedding", part="embedding", count=1):
         for index, table in enumerate(tables):
             size = tokens * table.width * plan.width
-            e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
-            if index or tower:
+            if plan.whole:
+                e.memory(table.name, "pointwise", tokens, 1, 8 * tokens, 0, kernels=0)
+            else:
+                e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
+            if (index or tower) and not plan.whole:
                 operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
             if plan.train:
                 _embedding_backward(e, plan, table, tokens, size)

@@ -8,9 +8,9 @@ where one was published (plan.kernels), else what answers without an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.engines import EXPERTS_ONLY, NONE, Kernel, Kernels

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Series
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import FUSED, NORMS, OPERATIONS, Sequence
 from tilewise.server.operators.variants import Variant
@@ -47,15 +48,34 @@ def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Numbe
         e.launches(name, OPERATIONS["accumulate"].forward, rows, cols, plan.width, direction="backward", repeat=repeat)
 
 
+def _compiled(fused: Sequence, rows: Number, cols: Number, joined: bool) -> Sequence:
+    """One of inductor's norms with the kernels that it takes over rows x cols; joined: a kernel that follows rotates as well.
+
+    A gradient along the rows and those of the parameters over the columns share one kernel where MixOrderReduction.can_fuse says so
+    (torch/_inductor/scheduler.py); torch then sums each parameter's parts and casts the sum. Else a second kernel makes parts of all of
+    them, and another for each parameter adds those up.
+    """
+    (forward,), (back,) = fused.forward, fused.backward
+    parameters = back.written.column_a
+    mixed = (rows * cols >= 5 * 2**20) & (rows >= 2 * cols) & (rows >= 4096) & (cols <= 16384)
+    kernels = choose(mixed, 1 + 2 * parameters, 2 + parameters)
+    first = replace(forward, kernels=0) if joined else forward
+    return replace(fused, forward=(first,), backward=(replace(back, kernels=kernels),))
+
+
 def norm(
     e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, heads: Number | None = None,
-    repeat: int = 1, saves: int = 1,
+    repeat: int = 1, saves: int = 1, joined: bool = False,
 ) -> None:  # fmt: skip
-    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input)."""
+    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input).
+
+    joined: inductor makes it part of the kernel that rotates
+    """
+    rows = tokens * (norm.heads if heads is None else heads)
     kind = style.norm_of(norm.kind, norm.weight)
+    fused = FUSED[kind.partition("_")[0]]
+    sequence = _compiled(fused, rows, norm.width, joined) if plan.fused else NORMS[kind]
     with e.scope(part="norm"):
-        rows = tokens * (norm.heads if heads is None else heads)
-        sequence = FUSED[kind.partition("_")[0]] if plan.fused else NORMS[kind]
         operation(e, plan, norm.name, sequence, rows, norm.width, repeat=repeat, saves=saves)
 
 

@@ -6,10 +6,9 @@ gather's gradient is an accumulating index_put that sorts its indices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewise.hwdb.record import Record
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, choose
@@ -23,8 +22,7 @@ SCORE = 4  # bytes of an element of a router's scores
 INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(Record):
     """tokens; routed: token-expert pairs; hidden width; experts; top_k.
 
     width: bytes of an element of a weighted row

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import kernel_codes
 
 
-@dataclass(frozen=True, slots=True)
-class Operands:
+class Operands(Record):
     """Bytes of a set of operands: per element, per row and per column, activation-wide and fixed-width apart."""
 
     element_a: int
@@ -41,8 +40,7 @@ class Operands:
         return total
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
+class Launches(Record):
     """Kernels of one kind: `times` launches that each read and write these operands.
 
     op, variant: codes of the kernel; wide: its first operand is fp32 in every model
@@ -62,7 +60,7 @@ class Launches:
     share: float = 1
     special: float = 0
     special_per: str = "element"
-    kernels: float = 1
+    kernels: Any = 1
     only_narrow: bool = False
 
 
@@ -91,14 +89,13 @@ def launch(text: str) -> Launches:
     return Launches(*kernel_codes(kernel), wide, read=Operands.of(read), written=Operands.of(written), **options)
 
 
-@dataclass(frozen=True, slots=True)
-class Sequence:
+class Sequence(Record):
     """One operation: forward kernels, those that training adds to them, backward kernels, and the operands autograd keeps."""
 
     forward: tuple[Launches, ...] = ()
     training: tuple[Launches, ...] = ()
     backward: tuple[Launches, ...] = ()
-    saved: Operands = field(default_factory=lambda: Operands.of(""))
+    saved: Operands = Operands.of("")
 
 
 TABLE = tomllib.loads((files("tilewise.server.operators") / "sequences.toml").read_text(encoding="utf-8"))

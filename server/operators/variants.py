@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec.structs import replace
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
+class Variant(Record):
     """One family's way; keys are those of sequences.toml.
 
     norm:       key of [norms] that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)

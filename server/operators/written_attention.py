@@ -5,7 +5,7 @@ transformers has no sdpa for these families (gpt-oss's sinks, BLOOM's and MPT's 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout

@@ -17,6 +17,7 @@ from tilewise.server.service import logs
 from tilewise.server.service.identity import local
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answers
+from tilewise.server.service.rpc.apart import Apart, Told, tell_predictions
 from tilewise.server.service.rpc.call import Observer
 from tilewise.server.service.rpc.health import Health, Reflection
 from tilewise.server.service.rpc.lanes import Lanes
@@ -47,15 +48,17 @@ OPTIONS = [
 class Server:
     """A running server. port: where it listens; stop(grace_s) begins to end it and returns an event to wait for."""
 
-    def __init__(self, settings: Settings, local_token: str = "") -> None:
-        """local_token: of the process that started this one, which keeps its file; "": this one's own.
+    def __init__(self, settings: Settings, local_token: str = "", *, told: bool = False) -> None:
+        """local_token: of the process that started this one, which keeps its file; "": this one's own. told: that process says who
+        calls, and counts (rpc/apart.py).
 
         Raises InvalidInput (BAD_ADDRESS, BAD_CERTIFICATE, BAD_TOKENS_FILE, BAD_STORE), Unavailable, NotAvailable."""
         self.settings = settings
-        identify = Identify(settings)
         self.tenants = Tenants(opened(settings), settings.poll_s)
+        identify: Identify | Told = Told(self.tenants) if told else Identify(settings)
         self.lanes, self.overseer = Lanes(settings), Overseer(settings.first_s, settings.stall_s)
-        observers: list[Observer] = [logs.log_call]
+        self.apart = Apart(settings, self.overseer) if settings.apart else None
+        observers: list[Observer] = [tell_predictions if told else logs.log_call]
         self.metrics = None
         if settings.metrics_address:
             from tilewise.server.service.metrics import Metrics
@@ -72,8 +75,9 @@ class Server:
         if settings.reflection:
             open_services["ServerReflection"] = Reflection()
         self.router = Router(
-            self.tenants, identify, self.lanes, answers, self.overseer, observers, settings.candidates, open_services
-        )
+            self.tenants, identify, self.lanes, answers, self.overseer, observers, settings.candidates, open_services,
+            self.apart,
+        )  # fmt: skip
         self._grpc = grpc.server(
             ThreadPoolExecutor(1, "grpc"), [self.router], maximum_concurrent_rpcs=CALLS_MAX,
             options=[
@@ -84,7 +88,7 @@ class Server:
         )  # fmt: skip
         self.port = self._listen()
         self._own_token = ""
-        if settings.loopback and not settings.tokens:
+        if settings.loopback and not settings.tokens and not settings.socket:
             self._own_token = "" if local_token else local.written(self.port)
             identify.local_token = local_token or self._own_token
         self._grpc.start()
@@ -98,7 +102,7 @@ class Server:
 
         def close() -> None:
             ended.wait()
-            for part in (self.overseer, self.lanes, self.tenants, self.metrics):
+            for part in (self.apart, self.overseer, self.lanes, self.tenants, self.metrics):
                 if part is not None:
                     part.close()
             local.forgotten(self.port, self._own_token)
@@ -109,6 +113,8 @@ class Server:
 
     def _listen(self) -> int:
         address = self.settings.address
+        if self.settings.socket:
+            return self._listen_on_socket()
         try:
             if self.settings.tls_cert:
                 from tilewise.server.service.identity.tls import credentials
@@ -121,6 +127,20 @@ class Server:
                 reason="BAD_ADDRESS",
                 field="address",
             ) from error
+
+    def _listen_on_socket(self) -> int:
+        """On a file that its user alone may open. Raises InvalidInput (BAD_ADDRESS)."""
+        before = os.umask(0o177)
+        try:
+            return self._grpc.add_insecure_port(self.settings.address)
+        except RuntimeError as error:
+            raise InvalidInput(
+                f"cannot listen on {self.settings.address}: the folder is not there, or the path is too long",
+                reason="BAD_ADDRESS",
+                field="address",
+            ) from error
+        finally:
+            os.umask(before)
 
 
 def start(address: str, *, store: Path | str | None = None, **others: object) -> tuple[Server, int]:

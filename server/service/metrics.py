@@ -59,8 +59,8 @@ class Metrics:
         self._seconds.labels(call.method.title, call.code).observe(call.seconds)
         if call.reason:
             self._refused.labels(call.method.title, call.reason).inc()
-        for gpu, trust in call.predictions:
-            self._predictions.labels(gpu, trust).inc()
+        for (gpu, trust), count in call.predictions.items():
+            self._predictions.labels(gpu, trust).inc(count)
         if call.cached:
             self._remembered.inc()
 

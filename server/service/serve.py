@@ -34,6 +34,8 @@ def alone(settings: Settings) -> Iterator[str]:
     """In this very process."""
     stop = stop_signal()
     server = Server(settings)
+    if server.apart is not None:
+        server.apart.start()
     web = None
     if server.metrics is not None:
         from prometheus_client import generate_latest
@@ -47,7 +49,7 @@ def alone(settings: Settings) -> Iterator[str]:
             return generate_latest(metrics.registry)
 
         web = Web(settings.metrics_address, page, lambda: server.ready)
-    yield f"{settings.address.rpartition(':')[0]}:{server.port}"
+    yield settings.address if settings.socket else f"{settings.address.rpartition(':')[0]}:{server.port}"
     stop.wait()
     log.info("stopping", extra={"line": {"grace_s": settings.grace_s}})
     end(server)

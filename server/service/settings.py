@@ -12,6 +12,7 @@ from tilewise.hwdb.texts import without_password
 from tilewise.server.limits import CANDIDATES_MAX
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+UNIX = "unix:"  # before the path of a socket
 
 
 def setting(default: Any, help: str, metavar: str | None = None, secret: bool = False) -> Any:
@@ -23,7 +24,11 @@ def setting(default: Any, help: str, metavar: str | None = None, secret: bool = 
 class Settings:
     """Raises InvalidInput (BAD_SETTING, INSECURE_ADDRESS, BAD_ADDRESS) for what makes no sense or is not safe."""
 
-    address: str = setting("127.0.0.1:7337", "Where to listen; port 0: any.", "HOST:PORT")
+    address: str = setting(
+        "127.0.0.1:7337",
+        "Where to listen; port 0: any; unix:PATH: a socket that its user alone may open.",
+        "HOST:PORT|unix:PATH",
+    )
     insecure: bool = setting(False, "Allow an address that other machines reach, without TLS.")
     tls_cert: str = setting("", "Certificate chain in PEM; read again when it changes.", "FILE")
     tls_key: str = setting("", "Private key of --tls-cert in PEM.", "FILE")
@@ -40,13 +45,16 @@ class Settings:
     )
     metrics_address: str = setting("", "Where Prometheus metrics, /livez and /readyz are; unset: nowhere.", "HOST:PORT")
     workers: int = setting(1, "Processes that share the port; about one a core.", "N")
-    threads: int = setting(4, "Threads of a process for short calls; half as many for long ones.", "N")
+    threads: int = setting(2, "Calls of a process that compute at a time; half as many long ones.", "N")
     queue: int = setting(64, "Calls that may wait for their turn; more are told when to come again.", "N")
     caller_share: float = setting(
         0.5, "Largest part of threads and queue for one tenant, or caller without one; 1: all.", "PART"
     )
     cache_mib: int = setting(32, "Memory of a process for answers given before; 0: none.", "MIB")
     message_mib: int = setting(16, "Largest request.", "MIB")
+    apart: bool = setting(
+        True, "Do long work in a process of its own, which gives way to the one that answers short calls."
+    )
     candidates: int = setting(CANDIDATES_MAX, "Most shapes that one request may have predicted.", "N")
     short_limit_s: float = setting(30.0, "Longest a short call may take (Predict, Get, List).", "S")
     long_limit_s: float = setting(600.0, "Longest any other call may take.", "S")
@@ -59,7 +67,10 @@ class Settings:
     log_format: str = setting("json", "Form of the log lines on stderr: json, text or none.", "FORM")
 
     def __post_init__(self) -> None:
-        split_address(self.address, "address")
+        if not self.socket:
+            split_address(self.address, "address")
+        elif self.workers > 1:
+            raise InvalidInput("workers: one process alone listens on a socket", reason="BAD_SETTING", field="workers")
         if self.metrics_address:
             split_address(self.metrics_address, "metrics_address")
         for name in (
@@ -91,7 +102,12 @@ class Settings:
     @property
     def loopback(self) -> bool:
         """Whether only this machine reaches the server."""
-        return split_address(self.address, "address")[0] in LOOPBACK
+        return bool(self.socket) or split_address(self.address, "address")[0] in LOOPBACK
+
+    @property
+    def socket(self) -> str:
+        """Path of the UNIX socket; "" where it is none."""
+        return self.address.removeprefix(UNIX) if self.address.startswith(UNIX) else ""
 
     def store_password(self) -> str:
         """What store_password_file holds. Raises InvalidInput (BAD_SETTING) where it cannot be read."""

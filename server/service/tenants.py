@@ -42,6 +42,11 @@ class Tenants:
         """Grows with everything that may change an answer."""
         return self._store.snapshot.revision if self._store is not None else 0
 
+    def catch_up(self, revision: int) -> None:
+        """See what another process has seen already."""
+        if self._store is not None and self._store.snapshot.revision < revision:
+            self._store.refresh()
+
     def services(self, caller: Caller) -> Mapping[str, object]:
         """The services by name, with the calibrations that the caller's tenant sees."""
         return self._services(caller.tenant, caller.name)

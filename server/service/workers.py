@@ -19,6 +19,7 @@ from tilewise.hwdb.scratch import Scratch
 from tilewise.server.service import logs
 from tilewise.server.service.app import Server, end, stop_signal
 from tilewise.server.service.identity import local
+from tilewise.server.service.rpc.apart import give_way
 from tilewise.server.service.settings import Settings, split_address
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,7 @@ READY = "ready"
 LOOK_S = 0.1
 AGAIN_S = 1.0  # between two starts of a worker that does not stay
 START_S = 60.0
+END_S = 2.0
 
 
 def supervise(settings: Settings) -> Iterator[str]:
@@ -63,7 +65,8 @@ def supervise(settings: Settings) -> Iterator[str]:
 class Team:
     """The workers. One that ends is started anew, at most once a second."""
 
-    def __init__(self, settings: Settings, folder: Path, token: str) -> None:
+    def __init__(self, settings: Settings, folder: Path, token: str = "", *, apart: bool = False) -> None:
+        """token: of this machine's command line; apart: for long work (rpc/apart.py)"""
         self._settings, self._folder, self._token = settings, folder, token
         self._workers: list[Worker] = []
 
@@ -100,31 +103,43 @@ class Team:
 class Worker:
     """One process. It is given its settings through its standard input, and ends when that closes with its parent."""
 
-    def __init__(self, settings: Settings, folder: Path, token: str) -> None:
+    def __init__(self, settings: Settings, folder: Path, token: str = "", *, apart: bool = False) -> None:
+        """token: of this machine's command line; apart: for long work (rpc/apart.py)"""
         environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder), "OMP_NUM_THREADS": "1"}
         self.since, self.told, self.ready = time.monotonic(), threading.Event(), False
         self.process = subprocess.Popen(
             COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([dataclasses.asdict(settings), token]) + "\n")
+        self.process.stdin.write(json.dumps([dataclasses.asdict(settings), token, apart]) + "\n")
         self.process.stdin.flush()
         threading.Thread(target=self._listen, daemon=True).start()
+
+    def end(self) -> None:
+        """What it does is nobody's any more; it has a moment to clear up."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
 
     def up(self) -> bool:
         return self.process.poll() is None
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
-        self.ready = (
-            self.process.stdout.readline().strip() == READY
-        )  # one that fails closes its output before it has ended
+        with self.process.stdout as said:
+            self.ready = said.readline().strip() == READY  # one that fails closes its output before it has ended
         self.told.set()
 
 
 def work() -> None:
     """What a worker process does."""
-    given, token = json.loads(sys.stdin.readline())
+    given, token, apart = json.loads(sys.stdin.readline())
+    if apart:
+        give_way()
     settings = Settings(**given)
     logs.set_up(settings.log_format)
     stop = stop_signal()
@@ -134,7 +149,9 @@ def work() -> None:
         stop.set()
 
     threading.Thread(target=orphaned, daemon=True).start()
-    server = Server(settings, token)
+    server = Server(settings, token, told=apart)
+    if server.apart is not None:
+        server.apart.start()
     print(READY, flush=True)
     stop.wait()
     end(server)

@@ -49,7 +49,7 @@ def serve(servers: list[Server]) -> Serve:
     """serve(**settings) -> "127.0.0.1:port" of a server that ends with the test."""
 
     def serve(address: str = "127.0.0.1:0", **settings: object) -> str:
-        server, port = start(address, **settings)
+        server, port = start(address, **{"apart": False, **settings})  # a process of its own takes a second to start
         servers.append(server)
         return f"127.0.0.1:{port}"
 

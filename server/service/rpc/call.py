@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from ipaddress import ip_address, ip_network
@@ -43,7 +44,7 @@ class Call:
     request_bytes: int = 0
     response_bytes: int = 0
     cached: bool = False
-    predictions: tuple[tuple[str, str], ...] = ()  # (GPU, trust) of each
+    predictions: Counter[tuple[str, str]] = field(default_factory=Counter)  # by (GPU, trust)
 
     @property
     def seconds(self) -> float:
@@ -54,6 +55,12 @@ class Call:
     def waited_s(self) -> float:
         return self.began - self.arrived
 
+    def left_s(self) -> float:
+        """Until the caller's deadline, or the end of what the server gives it."""
+        left = self.arrived + self.limit_s - time.monotonic()
+        asked = self.context.time_remaining()
+        return left if asked is None else min(left, asked)
+
     def check(self) -> None:
         """Raises Expired where nobody waits or the time is up, and Unauthenticated where the caller may no longer call."""
         now = time.monotonic()
@@ -63,9 +70,9 @@ class Call:
             message = f"{self.method.name} took longer than the {self.limit_s:g} s that this server gives it"
             raise Expired(message, reason="EXPIRED")
         if self.identify is not None and self.caller is not None and now - self.looked > LOOK_S:
-            self.looked = now
             if self.identify() != self.caller:
                 raise Unauthenticated("the token now means another caller; call again", reason="CALLER_CHANGED")
+            self.looked = now
 
 
 Observer = Callable[[Call], None]

@@ -75,6 +75,10 @@ class Lane:
         finally:
             self._turns.leave(caller.group)
 
+    def crowds(self, caller: Caller) -> bool:
+        """Whether a caller has more here than all others together, and than may compute at a time."""
+        return self._turns.crowds(caller.group)
+
     def turn(self, caller: Caller) -> Any:
         """A context manager: computing."""
         return self._turns.turn(caller.group)

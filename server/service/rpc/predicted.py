@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from google.protobuf.message import Message
 
 from tilewise.v1.advisor_service_pb2 import BatchPredictResponse, PredictResponse
 from tilewise.v1.prediction_pb2 import Trust
 
 
-def predicted(response: Message) -> tuple[tuple[str, str], ...]:
-    """(GPU, trust) of every prediction in a response, such as ("mi300x", "datasheet")."""
+def predicted(response: Message) -> Counter[tuple[str, str]]:
+    """How many predictions a response holds by (GPU, trust), such as ("mi300x", "datasheet")."""
     if isinstance(response, PredictResponse):
-        return (_one(response),)
+        return Counter((_one(response),))
     if isinstance(response, BatchPredictResponse):
-        return tuple(_one(result.response) for result in response.results if result.HasField("response"))
-    return ()
+        return Counter(_one(result.response) for result in response.results if result.HasField("response"))
+    return Counter()
 
 
 def _one(response: PredictResponse) -> tuple[str, str]:

@@ -23,6 +23,7 @@ from tilewise.server.messages.status import to_status
 from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.identify import Identify
 from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service.rpc.apart import Apart, takes_long
 from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, host, request_id
 from tilewise.server.service.rpc.lanes import Lane, Lanes
 from tilewise.server.service.rpc.methods import Method, methods, standard
@@ -44,12 +45,13 @@ class Router(grpc.GenericRpcHandler):
 
     def __init__(
         self, tenants: Tenants, identify: Identify, lanes: Lanes, answers: Answers, overseer: Overseer,
-        observers: Sequence[Observer], candidates: int, open_services: Mapping[str, object],
+        observers: Sequence[Observer], candidates: int, open_services: Mapping[str, object], apart: Apart | None,
     ) -> None:  # fmt: skip
-        """candidates: shapes that one request may have predicted; open_services: standard ones by name, which need no token."""
+        """candidates: shapes that one request may have predicted; open_services: standard ones by name, which need no token;
+        apart: where long work is done; None: here."""
         self._tenants, self._identify, self._lanes = tenants, identify, lanes
         self._answers, self._overseer, self.observers = answers, overseer, list(observers)
-        self._candidates, self._open = candidates, open_services
+        self._candidates, self._open, self._apart = candidates, open_services, apart
         offered = (*methods(), *(method for method in standard() if method.service in open_services))
         self._methods = {method.path: method for method in offered}
 
@@ -94,6 +96,7 @@ class Router(grpc.GenericRpcHandler):
         call = self._begun(method, lane, arrived, context)
         try:
             for content in self._answers_of(call, lane, messages):
+                call.response_bytes += len(content)
                 with self._overseer.waiting(call):
                     yield content
             self._ended(call, lane, b"")
@@ -127,9 +130,7 @@ class Router(grpc.GenericRpcHandler):
         key = (caller.tenant, revision, raw)
         found = self._answers.get(key) if remembered else None
         if found is None:
-            with lane.turn(caller), self._limits(call, lane, caller):
-                response = service(parsed(call.method, raw))
-                found = Answer(serialized(response), predicted(response))
+            found = self._made(call, lane, service, raw, caller)
             if remembered and revision == self._tenants.revision:
                 self._answers.put(key, found)
         else:
@@ -137,22 +138,33 @@ class Router(grpc.GenericRpcHandler):
         call.predictions = found.predictions
         return found.content
 
+    def _made(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> Answer:
+        if self._apart is not None and takes_long(call.method, raw, crowd=lane.crowds(caller)):
+            contents = list(self._apart.answers(call, caller, raw, self._tenants.revision))
+            return Answer(contents[0], call.predictions)
+        with lane.turn(caller), self._limits(call, lane, caller):
+            response = service(parsed(call.method, raw))
+            return Answer(serialized(response), predicted(response))
+
     def _answers_of(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> Iterator[bytes]:
         """The answers of a call that has many. Between two of them nothing is held but the place."""
         service, caller = self._admitted(call)
         with lane.place(caller):
-            streams = call.method.client_streams
-            asked = self._requests(call, messages) if streams else parsed(call.method, self._one(call, messages))
+            asked: Any = self._requests(call, messages)
+            if not call.method.client_streams:
+                raw = self._one(call, messages)
+                if self._apart is not None and takes_long(call.method, raw):
+                    yield from self._apart.answers(call, caller, raw, self._tenants.revision)
+                    return
+                asked = parsed(call.method, raw)
             responses = iter(service(asked))
             while True:
                 with lane.turn(caller), self._limits(call, lane, caller):
                     response = next(responses, None)
                 if response is None:
                     return
-                content = serialized(response)
-                call.response_bytes += len(content)
                 call.predictions += predicted(response)
-                yield content
+                yield serialized(response)
 
     @contextmanager
     def _limits(self, call: Call, lane: Lane, caller: Caller) -> Iterator[None]:

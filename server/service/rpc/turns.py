@@ -50,6 +50,12 @@ class Turns:
             if not self._placed[who]:
                 del self._placed[who]
 
+    def crowds(self, who: str) -> bool:
+        """Whether a caller has more here than all others together, and than may compute at a time."""
+        with self._lock:
+            others = self._placed.total() - self._placed[who]
+            return 0 < others < self._placed[who] and self._placed[who] > self.most_turns
+
     @contextmanager
     def turn(self, who: str) -> Iterator[None]:
         """Waits for a turn, and has it within."""

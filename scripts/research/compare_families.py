@@ -5,9 +5,10 @@ defaults is traced on the meta device in prefill, train and decode (one token, D
 the one that `tilewise predict` works with. Writes server/operators/programs.csv, which says how far an answer's program can be
 relied on (server/operators/programs.py). Needs torch and transformers (CPU builds do); takes three minutes.
 
-    python scripts/research/compare_families.py [FAMILY ...] [--operators] [--out FILE]
+    python scripts/research/compare_families.py [FAMILY ...] [--operators] [--configs DIR] [--out FILE]
 
-With families named, their lines are printed; --operators adds every kind of operator whose launches or bytes differ.
+With families named, their lines are printed; --operators adds every kind of operator whose launches or bytes differ. --configs prints
+the lines of the published configs under a folder instead, of those families or of all.
 """
 
 from __future__ import annotations
@@ -74,12 +75,16 @@ class NotComparable(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """A small model of a family on the meta device, and its config as the reader takes it; encoder: it does not decode."""
+    """A small model of a family on the meta device, and its config as the reader takes it; encoder: it does not decode.
+
+    image: sides of what a tower looks at, by channel; () for text
+    """
 
     family: str
     model: torch.nn.Module
     config: str
     encoder: bool
+    image: tuple[int, ...] = ()
 
 
 def case(family: str) -> Case:
@@ -90,13 +95,13 @@ def case(family: str) -> Case:
     if tables.family(family).parts:
         raise NotComparable("a text model with a tower beside it; the text model is compared under its own name")
     keys = RULES["keys"].get(family, {})
-    if tables.family(family).values["stream"] != "text":
-        raise NotComparable("a tower for images; not traced yet")
     if family not in CONFIG_MAPPING:
         raise NotComparable("transformers has no class of it")
-    config = AutoConfig.for_model(family, **keys)
-    if config.is_encoder_decoder:
-        raise NotComparable("an encoder with a decoder is not traced yet")
+    return built(family, AutoConfig.for_model(family, **keys), keys)
+
+
+def built(family: str, config: Any, keys: dict[str, Any]) -> Case:
+    """A case of a config of a family's own class. Raises NotComparable."""
     kind = class_of(family)
     try:
         shorten(config, keys)
@@ -105,9 +110,21 @@ def case(family: str) -> Case:
     except Exception as error:
         raise NotComparable(f"cannot be built: {str(error).splitlines()[0][:120]}") from error
     unsaid = (*UNSAID, *RULES["unsaid"].get(family, ()))
-    stated = {key: value for key, value in config.to_dict().items() if value is not None and key not in unsaid}
+    said = {key: value for key, value in config.to_dict().items() if key not in unsaid}
+    stated = {key: value for key, value in said.items() if value is not None or key == "sliding_window"}
     stated |= {"model_type": family, "architectures": [kind.__name__]}
-    return Case(family, model.eval(), json.dumps(stated, default=str), kind.__name__.endswith("ForMaskedLM"))
+    encoder = kind.__name__.endswith("ForMaskedLM") or tables.family(family).values["stream"] != "text"
+    return Case(family, model.eval(), json.dumps(stated, default=str), encoder, image_of(family, config))
+
+
+def image_of(family: str, config: Any) -> tuple[int, ...]:
+    """Channels and sides of what a tower takes in."""
+    if tables.family(family).values["stream"] == "text":
+        return ()
+    side = getattr(config, "image_size", None)
+    if not isinstance(side, int) or not hasattr(config, "num_channels"):
+        raise NotComparable("a tower whose input is no image of one size; not traced yet")
+    return (config.num_channels, side, side)
 
 
 UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
@@ -118,7 +135,10 @@ DROPOUTS = (
 
 
 def shorten(config: Any, keys: dict[str, Any]) -> None:
-    """Few layers, but one of each kind."""
+    """Few layers, but one of each kind, and nothing dropped at random."""
+    for name in DROPOUTS:
+        if isinstance(getattr(config, name, None), float):
+            setattr(config, name, 0.0)
     kinds = getattr(config, "layer_types", None) or []
     layers = max([LAYERS, *(kinds.index(kind) + 1 for kind in set(kinds))])
     if "num_hidden_layers" not in keys:
@@ -130,12 +150,14 @@ def shorten(config: Any, keys: dict[str, Any]) -> None:
 
 
 def class_of(family: str) -> Any:
-    """What transformers' AutoModelForMaskedLM takes, or else its AutoModelForCausalLM, or AutoModel."""
-    heads = "MODEL_FOR_MASKED_LM", "MODEL_FOR_CAUSAL_LM", "MODEL"
+    """What the first of transformers' AutoModels for sequences to sequences, masked and causal language takes, or AutoModel itself."""
+    heads = "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM", "MODEL_FOR_MASKED_LM", "MODEL_FOR_CAUSAL_LM", "MODEL"
     found = [getattr(modeling_auto, f"{head}_MAPPING_NAMES").get(family) for head in heads]
-    if not any(found):
+    found.append(CONFIG_MAPPING[family].__name__.replace("Config", "Model"))  # a part's own
+    kind = getattr(transformers, next(filter(None, found)), None)
+    if kind is None:
         raise NotComparable("transformers has no model of this name alone")
-    return getattr(transformers, next(filter(None, found)))
+    return kind
 
 
 def answer_for_the_gpu() -> None:
@@ -161,9 +183,14 @@ def bool_of_gpu(answer: torch.Tensor) -> None:
     answer.clone()
 
 
-def traced(model: torch.nn.Module, phase: str) -> list[Call]:
+def traced(subject: Case, phase: str) -> list[Call]:
     """What the model calls in one step of WORKLOADS; only models that decode are asked for the last logits alone."""
-    work = WORKLOADS[phase]
+    work, model = WORKLOADS[phase], subject.model
+    if subject.image:
+        pixels = torch.zeros(work.batch, *subject.image, dtype=torch.bfloat16, device="meta")
+        return record(model, train=phase == "train", pixel_values=pixels)
+    if model.config.is_encoder_decoder:
+        return pair(model, work, phase)
     if phase == "train":
         ids = tokens(work.batch, work.sequence)
         labels = {"labels": ids} if "labels" in signature(model.forward).parameters else {}
@@ -174,6 +201,21 @@ def traced(model: torch.nn.Module, phase: str) -> list[Call]:
     with torch.no_grad():
         past = model(input_ids=tokens(work.batch, work.context - 1), use_cache=True).past_key_values
     return record(model, train=False, input_ids=tokens(work.batch, 1), past_key_values=past, use_cache=True)
+
+
+def pair(model: torch.nn.Module, work: Workload, phase: str) -> list[Call]:
+    """An encoder with a decoder: both read as many tokens; in decode the encoder has read all its own before."""
+    if phase == "train":
+        ids = tokens(work.batch, work.sequence)
+        return record(model, input_ids=ids, labels=ids, use_cache=False)
+    if phase == "prefill":
+        ids = tokens(work.batch, work.sequence)
+        return record(model, train=False, input_ids=ids, decoder_input_ids=ids, use_cache=False)
+    with torch.no_grad():
+        whole, before = tokens(work.batch, work.context), tokens(work.batch, work.context - 1)
+        first = model(input_ids=whole, decoder_input_ids=before, use_cache=True)
+    given = {"encoder_outputs": (first.encoder_last_hidden_state,), "past_key_values": first.past_key_values}
+    return record(model, train=False, decoder_input_ids=tokens(work.batch, 1), use_cache=True, **given)
 
 
 def tokens(batch: int, sequence: int) -> torch.Tensor:
@@ -212,7 +254,7 @@ def roofline_s(table: OperatorTable, moved: Floats) -> Floats:
 def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
     """The reader's table, the traced one, and its attention. Raises NotComparable."""
     if subject.encoder and phase == "decode":
-        raise NotComparable("an encoder does not decode")
+        raise NotComparable("an encoder does not decode" if not subject.image else "a tower does not decode")
     last = "logits_to_keep" in signature(subject.model.forward).parameters
     work = WORKLOADS[phase] if last or phase != "prefill" else replace(WORKLOADS[phase], logits="all")
     try:
@@ -223,17 +265,36 @@ def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
     except TilewiseError as error:
         raise NotComparable(f"the reader refuses its default config: {error}") from error
     try:
-        calls = traced(subject.model, phase)
+        calls = traced(subject, phase)
     except Exception as error:
         raise NotComparable(f"cannot be traced: {str(error).splitlines()[0][:120]}") from error
     return ours, placed(calls, subject.family).table(), attention_of(calls)
 
 
-def lines(family: str, first: dict[tuple[str, str], str], show: bool = False) -> Iterator[dict[str, str]]:
-    """A line of the table for every phase; first: our time over the traced one when a program was compared for the first time."""
-    subject: Case | NotComparable
+def published(path: Path, wanted: list[str]) -> Iterator[dict[str, str]]:
+    """The lines of a published config, or of its text model; none of a family that the table does not compare."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    raw = raw.get("text_config", raw)
+    family = raw.get("model_type", "")
+    if family not in CONFIG_MAPPING or family not in (wanted or tables.names()) or tables.family(family).parts:
+        return
+    keys = {key: value for key, value in raw.items() if key not in ("model_type", *NO_SIZES)}
     try:
-        subject = case(family)
+        subject: Case | NotComparable = built(family, AutoConfig.for_model(family, **keys), {})
+    except NotComparable as reason:
+        subject = reason
+    yield from lines(family, {}, subject=subject)
+
+
+NO_SIZES = ("quantization_config", "torch_dtype", "dtype", "auto_map", "architectures", "_attn_implementation", *UNSAID)
+
+
+def lines(
+    family: str, first: dict[tuple[str, str], str], show: bool = False, subject: Case | NotComparable | None = None
+) -> Iterator[dict[str, str]]:
+    """A line of the table for every phase; first: our time over the traced one when a program was compared for the first time."""
+    try:
+        subject = subject or case(family)
     except NotComparable as reason:
         subject = reason
     for phase in CHOICES["phase"]:
@@ -285,12 +346,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--operators", action="store_true")
+    parser.add_argument("--configs", type=Path, help="a folder of published configs: their sizes, not the class's")
     parser.add_argument("--out", type=Path, default=OUT)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     answer_for_the_gpu()
     first = {(line["family"], line["phase"]): line["first"] for line in kept(OUT) if not line["reason"]}
+    if options.configs:
+        writer = csv.DictWriter(sys.stdout, ["config", *HEADER], lineterminator="\n")
+        for path in sorted(options.configs.rglob("*.json")):
+            writer.writerows({"config": path.name} | line for line in published(path, options.families))
+        return
     if options.families:
         writer = csv.DictWriter(sys.stdout, HEADER, lineterminator="\n")
         for family in options.families:

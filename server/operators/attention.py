@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import cache, partial
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb import packaged
 from tilewise.server.architecture.model import Attention, Latent, Linear, Split
-from tilewise.server.operators.attention_kernel import Heads, kernel, reach
+from tilewise.server.operators.attention_kernel import Heads, kernel, reach, repeat_kv
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.indexer import index
 from tilewise.server.operators.linear import accumulate, joined, norm, operation, project, shard
@@ -35,18 +37,27 @@ def attend(
         if att.indexer is not None and not att.indexer.shared:
             index(e, plan, att, att.indexer, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
+        if style.spreads_kv and not plan.fused and some(heads.kv - 1) and not same(heads.q, heads.kv):
+            repeat_kv(e, plan, heads)
+            heads = replace(heads, kv=heads.q)
         joined = _rotate(e, plan, att, style, heads)
         if style.scales_q and not plan.fused:
             operation(e, plan, "scale_q", OPERATIONS["scale"], heads.tokens * heads.q, heads.dim)
-        if style.scales_queries and not plan.fused:
-            operation(e, plan, "scale_q", OPERATIONS["scaled_queries"], heads.tokens * heads.q, heads.dim)
+        if style.scales_queries and not plan.fused and (some(att.rope_dim) != style.norms_rotated):
+            operation(e, plan, "scale_q", OPERATIONS[style.scales_queries], heads.tokens * heads.q, heads.dim)
         if plan.decode and not (att.cross or att.shares_kv):
             _append_cache(e, plan, att, style, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
         elif style.scores and not plan.fused:
             written_attention(
-                e, plan, heads, style.scores, rotated=some(att.rope_dim), split=style.fused_qkv == "split"
+                e,
+                plan,
+                heads,
+                style.scores,
+                rotated=some(att.rope_dim),
+                kept=style.keeps_fp32,
+                split=style.fused_qkv == "split",
             )
         else:
             kernel(e, plan, att, heads, masks=style.masks)
@@ -106,6 +117,9 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
         project(e, plan, inputs[:1], heads.tokens, save_input=keep)
         if not plan.decode:  # the encoder's keys and values stay cached
             project(e, plan, inputs[1:], heads.kv_tokens, outputs=outputs(plan, att, inputs[1:]), save_input=keep)
+            accumulate(
+                e, plan, heads.kv_tokens, inputs[1].inputs
+            )  # what the layer makes of the encoder's output and the others do
     elif att.shares_kv:
         project(e, plan, inputs, heads.tokens, save_input=keep)
     elif plan.stack.joins and len(inputs) == 3 and not some(att.compression):
@@ -148,6 +162,16 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
     if fused == "index" and not plan.fused:
         part = heads.tokens * heads.kv * heads.dim * plan.width
         e.memory("qkv_split", "gather", heads.tokens, heads.kv * heads.dim, part, part, direction=e.forward, repeat=2)
+    if fused == "parts" and not plan.fused:
+        e.launches(
+            "qkv_split",
+            OPERATIONS["contiguous"].forward,
+            heads.tokens * heads.q,
+            heads.dim,
+            plan.width,
+            direction=e.forward,
+            repeat=3,
+        )
     if not (plan.train and e.keep):
         return
     q, kv = heads.q * heads.dim, heads.kv * heads.dim
@@ -174,7 +198,16 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
         rows = heads.tokens * whole / heads.dim / 3
         e.memory("qkv_grad", "transpose", rows, heads.dim, third, third, direction="backward", repeat=3)
         accumulate(e, plan, heads.tokens, whole, 2, "qkv_grad")
-    if fused in ("chunk", "split"):
+    if fused == "parts":
+        e.launches(
+            "v_grad",
+            OPERATIONS["contiguous"].forward,
+            heads.tokens * heads.kv,
+            heads.dim_v,
+            plan.width,
+            direction="backward",
+        )
+    if fused in ("chunk", "split", "parts"):
         interleaved = fused == "chunk"  # head by head, which costs a copy more
         rows, cols = (heads.tokens * heads.q, whole / heads.q) if interleaved else (heads.tokens, whole)
         e.memory("qkv_grad", "rope.cat" if interleaved else "cat", rows, cols, size, size, direction="backward")
@@ -214,12 +247,12 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     whole = same(att.rope_dim, att.head_dim)
     rope, join = (
         FUSED["rope"] if plan.fused else ROPES[style.rope],
-        OPERATIONS["rope_join_nothing" if whole else "rope_join"],
+        OPERATIONS["rope_join_nothing" if whole else "rope_join_fp32" if style.keeps_fp32 else "rope_join"],
     )
     if plan.complex_rotation:
         rope = OPERATIONS["rope_complex"]
     if (style.repeats_angles or style.sinusoids) and not plan.fused:
-        table, times = plan.sequence * att.rope_dim * (style.repeats_angles or plan.width), 8 if style.sinusoids else 2
+        table, times = plan.sequence * att.rope_dim * (style.repeats_angles or plan.width), style.sinusoids or 2
         e.memory(
             "rope_angles", "transpose", plan.sequence, att.rope_dim, table, table, direction=e.forward, repeat=times
         )
@@ -242,7 +275,8 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     """
     if plan.workload.cache == "none":
         return
-    width = heads.q * (heads.dim + heads.dim_v) if style.caches_heads else cache_width(att, heads.kv)
+    each = style.caches_heads or style.spreads_kv
+    width = heads.kv * (heads.dim + heads.dim_v) if each else cache_width(att, heads.kv)
     if plan.fused:
         size = heads.tokens * width * plan.width
         e.memory("kv_append", "copy", heads.tokens, width, size, size)

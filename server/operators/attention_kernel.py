@@ -84,7 +84,9 @@ def kernel(
             _mask_reads(e, plan, heads)
     if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):
         # in decode keys and values of the whole cache
-        repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
+        repeat_kv(
+            e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads, same(heads.kv, 1)
+        )
         kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
@@ -268,13 +270,14 @@ def _masks() -> dict[str, Any]:
     return packaged.toml("tilewise.server.operators", "masks.toml")
 
 
-def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """Keys and values copied to every query head: what sdpa needs once a mask is given."""
+def repeat_kv(e: Emitter, plan: Plan, heads: Heads, single: bool = False) -> None:
+    """Keys and values copied to every query head: what sdpa needs once a mask is given; of a single head they are a view."""
     op = "copy" if plan.fused else "transpose.repeat_kv"  # inductor's kernel streams
     rows, widths = heads.kv_tokens * heads.kv, (heads.dim, heads.dim_v)
     for cols, repeat in [(heads.dim, 2)] if same(*widths) else [(width, 1) for width in widths]:
         small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
-        e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=repeat)
+        if not single:
+            e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=repeat)
         if plan.train and e.keep:
             back = "reduce.repeat_kv_backward"
             e.memory("repeat_kv", back, rows, cols, large, small, direction="backward", repeat=repeat)

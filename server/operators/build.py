@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
-from tilewise.server.architecture.model import Architecture, Block, Experts, Linear, Norm, Recurrent, Stack
+from tilewise.server.architecture.model import Architecture, Block, Embedding, Experts, Linear, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
 from tilewise.server.operators.dropout import drop
@@ -56,6 +56,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
+    before: tuple[Embedding, ...] = ()
     hidden_tokens: Number = plan.tokens
     for stack in arch.stacks:
         text = stack.role == "text"
@@ -63,8 +64,12 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         encoder = stack is not arch.stacks[-1]
         if not (plan.decode and encoder):
             hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
-            _stack(e, plan, stack, style, hidden_tokens, source)
+            _stack(e, plan, stack, style, hidden_tokens, source, _shared(before, stack) if text else ())
+        before = stack.embeddings if text else before
         source = plan.context if plan.decode and encoder and text else length
+    if style.pools and not plan.fused:
+        with e.scope(layer="pooled", part="lm_head", count=1):
+            operation(e, plan, "pooled", OPERATIONS[style.pools], hidden_tokens, arch.stacks[-1].hidden)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
@@ -76,8 +81,16 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     return e
 
 
-def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
-    embed(e, plan, stack.embeddings, style, tokens)
+def _shared(before: tuple[Embedding, ...], stack: Stack) -> tuple[Embedding, ...]:
+    """The token table that a decoder without one of its own looks its tokens up in: its encoder's."""
+    own = any(table.kind == "token" for table in stack.embeddings)
+    return () if own else tuple(table for table in before if table.kind == "token")
+
+
+def _stack(
+    e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number, shared: tuple[Embedding, ...]
+) -> None:  # fmt: skip
+    embed(e, plan, (*shared, *stack.embeddings), style, tokens, tower=stack.role == "vision")
     if plan.dropout.embedding:
         with e.scope(layer="embedding", part="embedding", count=1):
             drop(e, plan, tokens, stack.hidden)
@@ -89,9 +102,7 @@ def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number,
         rows = tokens - plan.batch * stack.class_tokens if first else tokens
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
             project(e, plan, (linear,), rows, plain=True, input_gradient=not first)
-            if (
-                linear.name == PER_LAYER and not plan.fused
-            ):  # by constants, before and after the layers' embeddings join
+            if linear.name == PER_LAYER and not plan.fused:  # by constants, before and after the embeddings join
                 operation(e, plan, "per_layer_scale", OPERATIONS["scale"], tokens, linear.outputs, repeat=2)
     for block in stack.blocks:
         _block(e, plan, stack, block, style, tokens, source)
@@ -183,8 +194,9 @@ def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Num
     """Each sub-layer is added to the stream; in the backward its gradient meets the stream's."""
     branches = len(block.mixers) + (block.feed_forward is not None)
     with e.scope(part="residual"):
-        if style.scales_residual and not plan.fused:
-            operation(e, plan, "residual_scale", OPERATIONS["scale"], tokens, hidden, repeat=branches)
+        if (style.scales_residual or style.scales_branches) and not plan.fused:
+            learned = OPERATIONS["branch_scale" if style.scales_branches else "scale"]
+            operation(e, plan, "residual_scale", learned, tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
         if plan.dropout.hidden:

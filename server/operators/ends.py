@@ -101,8 +101,10 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant, encoder: bo
         e.memory("mask_where", "fill", 1, 1, 0, plan.width)
 
 
-def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
-    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism.
+def embed(
+    e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number, tower: bool = False
+) -> None:  # fmt: skip
+    """Look-ups (0 FLOPs) and their sums, in a tower with what its patches give; the token table is sharded by rows under tensor parallelism.
 
     A compiled model's first norm looks up what it reads: where a later one meets two streams, it meets the tables.
     """
@@ -113,12 +115,14 @@ def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Varian
                 e.memory(table.name, "pointwise", tokens, 1, 8 * tokens, 0, kernels=0)
             else:
                 e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
-            if index and not plan.whole:
+            if (index or tower) and not plan.whole:
                 operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
             if plan.train:
                 _embedding_backward(e, plan, table, tokens, size)
             if variant.scales_embedding and table.kind == "token":
                 operation(e, plan, "embedding_scale", OPERATIONS["scale"], tokens, table.width)
+        if tables and variant.token_dropout and not plan.fused:
+            operation(e, plan, "token_dropout", OPERATIONS["token_dropout"], tokens, tables[0].width)
         if tables:
             size, library = tokens * tables[0].width * plan.width, plan.kernels.reduce(plan.tp)
             e.collective("all_reduce", "all_reduce", size, plan.tp, library=library)
@@ -130,10 +134,9 @@ def _embedding_backward(e: Emitter, plan: Plan, table: Embedding, tokens: Number
         _fused_embedding_backward(e, plan, table, rows, tokens)
         return
     whole = rows * table.width * plan.width
-    kernels = embedding_backward_kernels(plan.tokens)
+    kernels = embedding_backward_kernels(tokens)
     e.memory(table.name, "embedding_backward", tokens, table.width, size, whole, direction="backward", kernels=kernels)
-    if some(plan.tokens - ATOMIC_EMBEDDING):
-        e.save(8 * tokens)
+    e.save(choose(tokens > ATOMIC_EMBEDDING, 8 * tokens, 0))
 
 
 def embedding_backward_kernels(tokens: Number) -> Number:
@@ -173,7 +176,14 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:
-        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]), lifts=style.lifts_loss)
+        loss(
+            e,
+            plan,
+            asked,
+            vocab,
+            encoder=_sees_all(arch.stacks[0]) and arch.stacks[0].role == "text",
+            lifts=style.lifts_loss,
+        )
 
 
 def _sees_all(stack: Stack) -> bool:
@@ -182,7 +192,10 @@ def _sees_all(stack: Stack) -> bool:
 
 
 def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, lifts: bool) -> None:
-    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither."""
+    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither.
+
+    encoder: an encoder, or an encoder with a decoder
+    """
     with e.scope(layer="loss", part="loss", count=1):
         if encoder and not (plan.fused or lifts):
             operation(e, plan, "cross_entropy", OPERATIONS["cross_entropy_narrow"], tokens, vocab)
@@ -203,7 +216,7 @@ def tied(e: Emitter, plan: Plan, arch: Architecture) -> None:
             if plan.fused:  # the head's gradient is added by its GEMM onto a copy of the embedding's
                 size = outputs * inputs * plan.width
                 e.memory("tied_grad", "copy", outputs, inputs, size, size, direction="backward")
-            accumulate(e, plan, outputs, inputs, name="tied_grad")
+            accumulate(e, plan, outputs, inputs, sum(stack.role == "text" for stack in arch.stacks), name="tied_grad")
 
 
 FP32 = 4  # bytes of an element

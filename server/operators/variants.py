@@ -14,7 +14,8 @@ class Variant(Record):
     norm:       key of [norms] that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
     activation: key of [activations] that replaces the named function
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
-                concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
+                concatenates and transposes), "split" (concatenates), "parts" (copied out of parts that hold all three),
+                "index" (gathers keys and values)
     scores:     key of [scores] where its own code writes attention out
     windows_in_scores: its scores mask windows themselves: masks and caches are those of attention to all keys
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
@@ -26,17 +27,22 @@ class Variant(Record):
     rope:       key of [ropes]
     tables_by_kind: makes rotary tables for every kind of layer
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
-    sinusoids:  keeps the rotary tables; every layer looks its positions up in them
+    sinusoids:  keeps the rotary tables in fp32; launches by which every layer looks its positions up in them and writes each angle twice
+    keeps_fp32: hands rotated queries and keys on in fp32
+    scales_branches: multiplies each branch by a learned vector
     scales_embedding, scales_residual, scales_routed: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
     scales_head_input: scales what the lm_head reads
     head_bias:  adds the lm_head's bias by itself
     lifts_loss: an encoder that lifts its logits to fp32
     scales_q:    multiplies the queries by themselves, before the product that scores them
-    scales_queries:   by a logarithm of the position
+    scales_queries: key of [operations] that scales queries by a logarithm of the position
+    spreads_kv: writes keys and values out for every query head before it rotates and caches them
+    pools: key of [operations] by which a text tower alone answers with one row
+    token_dropout: zeroes masked tokens' embeddings and scales the others by how many there are
     indexer_rope: key of [ropes] of a sparse attention's indexer that its own code writes out
     caches_heads: caches the keys and values of every head of latent attention
-    norms_rotated: normalises queries and keys in layers that rotate alone
+    norms_rotated: normalises queries and keys in layers that rotate alone, and scales queries in the others
     router:      key of [routers], or "every_expert": all experts work on all tokens
     lifts_router: lifts the router's input to fp32, or "both" its factors
     weights:     key of [weights]: what becomes of the chosen experts' scores
@@ -58,7 +64,9 @@ class Variant(Record):
     rope: str = "halves_exchanged"
     tables_by_kind: bool = False
     repeats_angles: int = 0
-    sinusoids: bool = False
+    sinusoids: int = 0
+    keeps_fp32: bool = False
+    scales_branches: bool = False
     scales_embedding: bool = False
     scales_residual: bool = False
     scales_routed: bool = False
@@ -68,7 +76,10 @@ class Variant(Record):
     head_bias: bool = False
     lifts_loss: bool = False
     scales_q: bool = False
-    scales_queries: bool = False
+    scales_queries: str = ""
+    spreads_kv: bool = False
+    pools: str = ""
+    token_dropout: bool = False
     indexer_rope: str = ""
     caches_heads: bool = False
     norms_rotated: bool = False
@@ -100,6 +111,7 @@ _OLMO2 = Variant(norm="rms_late", rope="fp32")
 _GROUPS = Variant(router="groups", lifts_router="both", weights="gathered_divided_scaled", combines_fp32=True)
 _DEEPSEEK = replace(_GROUPS, router="several_groups", rope="interleaved")
 _PLAIN = Variant()
+_BART = Variant(scales_embedding=True, head_bias=True, packing=False, positions=2)
 _SPLIT = Variant(fused_qkv="split")
 _ROBERTA = Variant(positions=10)
 _UNDIVIDED = Variant(weights="narrow")
@@ -108,10 +120,12 @@ VARIANTS: dict[str, Variant] = {
     "afmoe": Variant(
         packing=False, both_masks=True, router="sigmoid", weights="gathered_quotient_scaled", combines_fp32=True
     ),
+    "bart": _BART,
     "biogpt": Variant(positions=6),
     "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
     "camembert": _ROBERTA,
-    "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
+    "clip_text_model": Variant(packing=False, pools="pooled_end"),
+    "codegen": Variant(scores="fp32", rope="pairs_fp32", keeps_fp32=True, fused_qkv="parts", sinusoids=5),
     "cohere": _COHERE,
     "cohere2": replace(_COHERE, both_masks=True),
     "cwm": _BOTH,
@@ -120,6 +134,7 @@ VARIANTS: dict[str, Variant] = {
     ),
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged", caches_heads=True),
+    "dinov2": Variant(scales_branches=True),
     "dots1": _GROUPS,
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
     "ernie4_5_moe": Variant(
@@ -129,9 +144,9 @@ VARIANTS: dict[str, Variant] = {
         lifts_router="input",
         weights="gathered_clamped_narrow",
     ),
-    "esm": Variant(rope="lifted_twice", activation="esm_gelu", head_bias=True, positions=9),
+    "esm": Variant(rope="lifted_twice", activation="esm_gelu", head_bias=True, positions=9, token_dropout=True),
     "exaone_moe": _GROUPS,
-    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True, packing=False),
+    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True, packing=False, spreads_kv=True),
     "flex_olmo": replace(_OLMO2, weights="narrow"),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
@@ -142,6 +157,7 @@ VARIANTS: dict[str, Variant] = {
     "glm4": Variant(repeats_angles=2),
     "glm4_moe": _GROUPS,
     "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
+    "glm4v_moe_text": _GROUPS,
     "glm_moe_dsa": replace(_GROUPS, rope="interleaved", masks=True, indexer_rope="interleaved", caches_heads=True),
     "gpt2": _SPLIT,
     "gpt_bigcode": _SPLIT,
@@ -156,7 +172,7 @@ VARIANTS: dict[str, Variant] = {
         router="chosen",
         weights="softmax",
     ),
-    "gptj": Variant(scores="fp32", sinusoids=True),
+    "gptj": Variant(scores="fp32", sinusoids=8),
     "granite": _GRANITE,
     "granite_swa": replace(_GRANITE, both_masks=True, scores="weighed_sinks"),
     "granitemoe": _GRANITE_MOE,
@@ -175,14 +191,17 @@ VARIANTS: dict[str, Variant] = {
         router="sigmoid_biased", weights="gathered_divided_narrow", scales_routed=True, tables_by_kind=True
     ),
     "lfm2_moe": Variant(router="sigmoid_narrow", weights="gathered_quotient_scaled"),
-    "llama4_text": Variant(router="every_expert", rope="complex", norms_rotated=True),
+    "llama4_text": Variant(
+        router="every_expert", rope="complex", norms_rotated=True, scales_queries="scaled_queries_fp32"
+    ),
+    "mbart": _BART,
     "mellum": Variant(tables_by_kind=True),
     "minicpm3": Variant(scales_residual=True, scales_embedding=True, scales_head_input=True),
     "minimax_m2": Variant(router="sigmoid", weights="gathered_divided", combines_fp32=True, joins_rope=True),
     "ministral": _BOTH,
-    "ministral3": Variant(scales_queries=True),
+    "ministral3": Variant(scales_queries="scaled_queries"),
     "mistral4": Variant(
-        rope="interleaved", scales_queries=True, router="softmax_groups", weights="gathered_divided_scaled"
+        rope="interleaved", scales_queries="scaled_queries", router="softmax_groups", weights="gathered_divided_scaled"
     ),
     "mimo_v2_flash": replace(_GROUPS, scores="sinks", tables_by_kind=True),
     "mixtral": Variant(weights="divided", combines_fp32=True),

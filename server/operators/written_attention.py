@@ -19,16 +19,19 @@ from tilewise.server.operators.sequences import LIFT, OPERATIONS, SCORES
 LIFTED = ("fp32", "fp32_where")  # queries and keys are lifted to fp32, whose products run without tensor cores
 
 
-def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str, *, rotated: bool, split: bool) -> None:
+def written_attention(
+    e: Emitter, plan: Plan, heads: Heads, scores: str, *, rotated: bool, kept: bool, split: bool
+) -> None:
     """One attention sub-layer's kernels, between its projections and the output's; scores: key of [scores] in sequences.toml.
 
-    rotated: the gradients of queries and keys come back through a rotation, which brings them into order; split: q, k and v are slices of one product
+    rotated: the gradients of queries and keys come back through a rotation, which brings them into order; kept: queries and, before the cache, keys are fp32 already; split: q, k and v are slices of one product
     """
     queries, keys = heads.tokens * heads.q, plan.batch * heads.seq_kv * heads.q
     if not same(heads.q, heads.kv):
         repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
-    if scores in LIFTED:
+    if scores in LIFTED and not kept:
         operation(e, plan, "lift_q", LIFT, queries, heads.dim)
+    if scores in LIFTED and (plan.decode or not kept):
         operation(e, plan, "lift_k", LIFT, keys, heads.dim)
     precision = Precision.FP32 if scores in LIFTED else plan.plain
     _product(e, plan, heads, "scores", (heads.seq_q, heads.seq_kv, heads.dim), precision)

@@ -6,15 +6,14 @@ import contextlib
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewise.calibration.protocol import Telemetry
 from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.record import Record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class Facts(Record, kw_only=True):
     """State of one GPU before a calibration. None: the driver does not say."""
 
     name: str

@@ -211,10 +211,10 @@ def _take(stream: Iterator[Gemm], count: int) -> list[Gemm]:
 
 
 def _shapes(kind: str, dtype: str, target: Target, draw: random.Random, longest_s: float) -> Iterator[Gemm]:
-    """An endless stream of shapes: real layers, random ones, alignment classes, and steps across tile and wave edges."""
-    sources = [_real, _random, _aligned, _stepped]
+    """An endless stream of shapes: real layers, random ones, alignment classes, steps across tile and wave edges, narrow ones."""
+    sources = [_real, _random, _aligned, _stepped, _narrow]
     while True:
-        source = draw.choices(sources, weights=(0.42, 0.22, 0.22, 0.14))[0]
+        source = draw.choices(sources, weights=(0.36, 0.20, 0.18, 0.12, 0.14))[0]
         m, n, k = source(kind, draw)
         gemm = _fit(Gemm(kind, dtype, m, n, k))
         limit = longest_s * (3 if draw.random() < 0.03 else 1)
@@ -230,11 +230,11 @@ def _fit(gemm: Gemm) -> Gemm:
 
 
 def _tokens(draw: random.Random, least: int = 1) -> int:
-    """Rows of activations: mostly round numbers, some uneven, some odd."""
+    """Rows of activations: round numbers as in training, the rest as prompts and batches of requests have them."""
     pick = draw.random()
-    if pick < 0.60:
+    if pick < 0.40:
         return int(draw.choice([m for m in ROUND_M if m >= least]))
-    if pick < 0.82:
+    if pick < 0.55:
         return draw.choice([m for m in UNEVEN_M if m >= least])
     return _log_uniform(draw, least, 16384)
 
@@ -292,7 +292,7 @@ def _stepped(kind: str, draw: random.Random) -> tuple[int, int, int]:
     what = draw.choice(("tokens", "few tokens", "out", "into"))
     tokens = draw.choice((128, 512, 1024, 2048, 4096, 8192))
     if what == "tokens":
-        tokens = 64 * draw.randint(1, 96)
+        tokens = 64 * draw.randint(1, 96) + draw.choice((-1, 0, 0, 1))  # beside a tile's edge as well
     elif what == "few tokens":
         tokens = draw.randint(1, 260)
     elif what == "out":
@@ -302,10 +302,23 @@ def _stepped(kind: str, draw: random.Random) -> tuple[int, int, int]:
     return _oriented(kind, tokens, out, into)
 
 
+def _narrow(kind: str, draw: random.Random) -> tuple[int, int, int]:
+    """A layer with a side of a few features, and its gradients: routers, gates, adapters, heads of few classes."""
+    side, (_, into) = draw.choice(narrow()), draw.choice(layers())
+    out, into = (side, into) if draw.random() < 0.5 else (into, side)
+    return _oriented(kind, _tokens(draw), out, into)
+
+
 def heads() -> set[tuple[int, int]]:
     """(vocabulary, hidden) of every model in shapes.toml."""
     table = tomllib.loads(files("tilewise.calibration").joinpath("shapes.toml").read_text())
     return {(vocab, hidden) for _, hidden, *_, vocab, _ in table["models"]}
+
+
+@cache
+def narrow() -> list[int]:
+    """Sides below a tile that layers have, in shapes.toml."""
+    return list(tomllib.loads(files("tilewise.calibration").joinpath("shapes.toml").read_text())["narrow"])
 
 
 @cache

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from tilewise.calibration.benchmarks import Benchmark
 from tilewise.calibration.gemm_plan import Gemm

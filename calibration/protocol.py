@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 Call = Callable[[], object]
@@ -42,8 +43,7 @@ class Level(Enum):
     FULL = "full"  # everything, in an order of which any prefix is a balanced sample
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class Target(Record, kw_only=True):
     """What the plan needs to know of the GPU, taken from its SKU file.
 
     vendor: "nvidia", "amd" or "cpu"; arch: "sm_90", "gfx942", "cpu"
@@ -68,8 +68,7 @@ class Target:
         return flops_per_s * max(1.0, self.max_clock_hz / clock_hz)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Record, kw_only=True):
     """One point to be measured.
 
     key:      the family's COLUMNS, in order: sizes and names that tell this point from all others
@@ -101,16 +100,14 @@ class Case:
         return (*(str(value) for value in self.key.values()), self.state.name.lower())
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Record):
     """One timed window: seconds per call, and the SM clock right after it (NaN where it cannot be had)."""
 
     time_s: float
     clock_hz: float
 
 
-@dataclass(frozen=True, slots=True)
-class Telemetry:
+class Telemetry(Record):
     """What the driver says while work runs."""
 
     power_w: float = math.nan

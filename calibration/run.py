@@ -7,9 +7,10 @@ import math
 import os
 import sys
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import asdict
 
 from tilewise.calibration import gemm_plan
 from tilewise.calibration.benchmarks import SHARES
@@ -29,6 +30,7 @@ from tilewise.calibration.protocol import (
 )
 from tilewise.calibration.suite import Clock, Plan, next_queue, skip_done
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device
@@ -42,8 +44,7 @@ CHOICES, CHOICES_S = 500_000, 14.0  # shapes to ask the library's heuristic for,
 NAME_STEP_S = 1.5  # what naming a chunk of shapes may cost
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Record):
     """What the user asked for."""
 
     target: Target

@@ -6,10 +6,11 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 import tilewise
 from tilewise.calibration import guard
@@ -23,12 +24,12 @@ from tilewise.calibration.target import CPU, target
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.record import Record
 
 FAMILIES_OF_MANY = ("collectives",)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Record, kw_only=True):
     """What the user asked for. device: "gpu", or "cpu" for a rehearsal on tiny sizes."""
 
     sku: str
@@ -57,7 +58,8 @@ def planned(request: Request) -> tuple[Target, Level, Plan]:
 
 def listing(request: Request) -> list[str]:
     """The plan as text."""
-    return describe(planned(request)[2], request.budget_s)
+    goal, _, todo = planned(request)
+    return describe(todo, request.budget_s, goal)
 
 
 def start(request: Request) -> Calibration | None:

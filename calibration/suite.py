@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tilewise.calibration import sorts
 from tilewise.calibration.benchmarks import FAMILIES, SHARES, Benchmark, benchmark
 from tilewise.calibration.protocol import SUSTAINED_S, Case, Level, Target
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 POINT_S = 0.05  # what a burst point costs, for the plan's estimate
@@ -37,8 +39,7 @@ class Queue:
         return self.todo[self.position - 1]
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """Benchmarks by family, and the queues: one a family, and "power" for the sustained points of all of them."""
 
     benchmarks: dict[str, Benchmark]
@@ -67,8 +68,8 @@ def plan(target: Target, level: Level, only: Sequence[str] = (), tell: Callable[
     return Plan(benchmarks, [queue for queue in queues if not queue.empty])
 
 
-def describe(plan: Plan, budget_s: float) -> list[str]:
-    """The plan as lines of text: cases offered, and how many the budget will reach."""
+def describe(plan: Plan, budget_s: float, target: Target) -> list[str]:
+    """The plan as lines of text: cases offered, how many the budget will reach, and of these how many are of which sort."""
     shares = sum(queue.share for queue in plan.queues)
     lines = [f"{'family':14} {'offered':>8} {'within budget':>14} {'time':>7}"]
     for queue in plan.queues:
@@ -76,6 +77,9 @@ def describe(plan: Plan, budget_s: float) -> list[str]:
         each_s = SUSTAINED_S + 0.5 if queue.name == "power" else POINT_S
         reach = min(len(queue.todo), int(allowed_s / each_s))
         lines.append(f"{queue.name:14} {len(queue.todo):8d} {reach:14d} {reach * each_s:6.0f}s")
+        found = sorts.counted(queue.name, queue.todo[:reach], target)
+        minutes = max(reach * each_s / 60, 1e-9)
+        lines += [f"  {name:30} {count:7d} {count / minutes:6.0f} a minute" for name, count in found.items()]
     return lines
 
 

@@ -12,17 +12,16 @@ TILEWISE_INSECURE      1: speak without TLS to a server that is not on the loopb
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 YES = ("1", "true", "yes", "on")
 
 
-@dataclass(frozen=True)
-class Access:
+class Access(Record):
     """token: "" for none; secure: whether to speak TLS; the others: PEM, None where there is none."""
 
     token: str = ""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
 
 from tilewise.client.client import TilewiseClient
 from tilewise.client.question import message_of, number
 from tilewise.hwdb.errors import OutOfRange
+from tilewise.hwdb.record import Record
 from tilewise.server.messages.question import program_of
 from tilewise.server.messages.words import word
 from tilewise.server.step.intervals import independent
@@ -23,8 +25,7 @@ PEAK_KEYS = {"fp8_block": "fp8"}  # precisions whose dense rate has another name
 Asked = tuple[int, gpu_pb2.Gpu, str]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """A prediction in one precision. tokens_per_s with its 90 % interval, 0 where `reason` says why there is none;
 
     power_w: the GPU's limit; place: counted from 1 within its batch, 0 before the order is made; stack: what runs it, "" where refused

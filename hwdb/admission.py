@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from tilewise.hwdb.calibration import Calibration, Measurements
 from tilewise.hwdb.errors import NotAvailable, TilewiseError
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.trial import tried
 
@@ -31,8 +31,7 @@ PEAK_SLACK = 1.02  # clocks are measured to half a per cent, times to 0.3 %
 GEMM_PEAKS = {"fp8row": "fp8"}  # dtype -> peak key of the SKU file, where the two differ
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Record):
     """One thing that a check found. error: it forbids publishing. row counts from 1; 0: not about one row."""
 
     code: str

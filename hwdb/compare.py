@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.record import Record
 
 MATTERS = 0.01  # differences below one per cent are "same"
 NOISE_FLOOR = 0.003  # windows of one point agree to this: no interval is narrower
@@ -28,8 +28,7 @@ class Verdict(Enum):
     UNKNOWN = "cannot tell"
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Record):
     """One point in both calibrations. ratio: new over old time; cycles: the same in clock cycles (NaN without clocks)."""
 
     shape: str
@@ -41,8 +40,7 @@ class Change:
     verdict: Verdict
 
 
-@dataclass(frozen=True, slots=True)
-class FamilyChange:
+class FamilyChange(Record):
     """A family: median ratio of its common points with a 90 % interval, and the verdict on it."""
 
     family: str
@@ -58,8 +56,7 @@ class FamilyChange:
     changes: tuple[Change, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(Record):
     time_s: float
     half: float  # half width of the interval, as a share of the time
     clock_hz: float

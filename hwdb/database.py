@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tilewise.hwdb import names, sku_file
+from tilewise.hwdb import dies, names, sku_file
 from tilewise.hwdb.errors import NotFound
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import Trust
@@ -60,7 +60,8 @@ class Database:
             if name not in self.skus():
                 raise names.unknown(name, self.skus(), "gpu")
             text = (self.folder / "skus" / f"{name}.toml").read_text(encoding="utf-8")
-            self._skus[name] = sku_file.read(text, name)
+            found = sku_file.read(text, name)
+            self._skus[name] = dies.carried(found, self.sku(there)) if (there := dies.twin(found)) else found
         return self._skus[name]
 
     def resolve(self, name: str) -> names.Resolution:
@@ -74,7 +75,7 @@ class Database:
         return names.identify(device, sm_count, memory_bytes, map(self.sku, self.skus()))
 
     def gpu(self, name: str, calibration: str = "") -> Gpu:
-        """The GPU of a SKU name or alias with a calibration: the one of that id, else the active one, else none.
+        """The GPU of a SKU name or alias with a calibration: the one of that id, else the active one, else none (but that of a SKU of the same dies).
 
         Raises as `resolve` does, and NotFound (CALIBRATION_NOT_FOUND).
         """
@@ -83,7 +84,7 @@ class Database:
         sku = self.sku(self.resolve(name).sku)
         chosen = calibration or self.active(sku.name)
         if not chosen:
-            return Gpu(sku)
+            return Gpu(sku, twin=self.gpu(there) if (there := dies.twin(sku)) else None)
         other = self._newest_published(sku.name) if self.trust(sku.name, chosen) is Trust.MEASURED else None
         return Gpu(sku, self.calibration(sku.name, chosen), self.calibration(sku.name, other) if other else None)
 

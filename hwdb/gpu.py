@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
-from tilewise.hwdb.kernels import limits, power, roofline
+from tilewise.hwdb.kernels import limits, machines, power, roofline
 from tilewise.hwdb.kernels.collective import all_reduce
 from tilewise.hwdb.kernels.engines import Kernels, check_runs, kernels
 from tilewise.hwdb.kernels.gemm import taken
@@ -18,9 +18,10 @@ from tilewise.hwdb.kernels.software import Origin, code
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.launch import Launch, launch
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.remembered import times_of
 from tilewise.hwdb.sku import Peak, Sku
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Kind, OperatorTable, present
 from tilewise.hwdb.times import State, Times, merge
 
 UNKNOWN = -1  # of rows that no calibration can have measured
@@ -42,16 +43,17 @@ class Models(Protocol):
         """The fitted model of a family, empty where there is none."""
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(Record):
     """sku: the datasheet; calibration: what was measured on it, None where nothing was; published: beside a measured one,
 
-    answers rows that name a serving engine's kernels and kinds of operators that were not measured, such as collectives.
+    answers rows that name a serving engine's kernels and kinds of operators that were not measured, such as collectives;
+    twin: where this one has no calibration, a GPU of the same dies that has: its kernels answer, with this one's figures
     """
 
     sku: Sku
     calibration: Models | None = None
     published: Models | None = None
+    twin: Gpu | None = None
 
     def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
         """Times of every row: by the calibration's model of its kind where there is one, else by the roofline.
@@ -62,12 +64,25 @@ class Gpu:
 
     def _held(self, table: OperatorTable, state: State) -> Times:
         if self.calibration is None:
-            return limits.held(table, roofline.predict(table, {}, self.sku, state), self.sku, state)
+            return limits.held(table, self._uncalibrated(table, state), self.sku, state)
         model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
             found = power.sustain(table, self._parts(table, State.BURST), model, self.sku)
             return limits.held(table, found, self.sku, state)
         return self._parts(table, state)
+
+    def _uncalibrated(self, table: OperatorTable, state: State) -> Times:
+        """By the kernels of its twin, and its collectives where its links are as fast; else by the roofline."""
+        if self.twin is None:
+            return roofline.predict(table, {}, self.sku, state)
+        links = "link_bytes_per_s"
+        alike = (
+            (table.kind != Kind.COLLECTIVE) | (self.sku.number(links) == self.twin.sku.number(links))
+        ) & ~table.unknown
+        rows, rest = np.flatnonzero(alike), np.flatnonzero(~alike)
+        some = table.select(rows)
+        times = machines.twins(some, replace(self.twin, sku=self.sku).predict(some, state), self.sku, self.twin.sku)
+        return merge(len(table), [(rows, times), (rest, roofline.predict(table.select(rest), {}, self.sku, state))])
 
     def _parts(self, table: OperatorTable, state: State) -> Times:
         """Every distinct operator is asked for once: candidate shapes have most of theirs in common."""
@@ -83,7 +98,7 @@ class Gpu:
         named = (table.library > 0) & (self.published is not None)
         places = 2 * kinds + named  # one number, since a million rows of pairs are slow to tell apart
         parts = []
-        for place in np.unique(places).tolist():
+        for place in present(places):
             rows = np.flatnonzero(places == place)
             part = table if len(rows) == len(table) else table.select(rows)
             parts.append((rows, self._answered(part, place // 2, bool(place % 2), state)))
@@ -115,29 +130,44 @@ class Gpu:
             return times
         rough = roofline.predict(table.select(refused), {}, self.sku, state)
         fair = ~rough.refused & ((kind is Kind.MEMORY) | (rough.time_s < SMALL_S))
-        kept = np.setdiff1d(np.arange(len(table)), refused[fair])
+        kept = np.delete(np.arange(len(table)), refused[fair])
         answered = np.flatnonzero(fair)
         return merge(len(table), [(kept, times.select(kept)), (refused[fair], rough.select(answered))])
 
     def library(self, kind: Kind, origin: Origin) -> int:
         """Code of whose kernels these are, for a table's column `library`; 0 where they are not known."""
-        source = self.published or self.calibration
+        source = self._of_engines
         return code(source.model(KINDS[kind].name), origin) if source is not None else 0
 
     def kernels(self, engine: str) -> Kernels:
         """Which published kernels a serving engine runs; none for "none". Raises NotAvailable (ENGINE_NOT_AVAILABLE)."""
         check_runs(engine, self.sku)
-        source = self.published or self.calibration
+        source = self._of_engines
         models = {kind: source.model(record.name) for kind, record in KINDS.items()} if source is not None else {}
         found = kernels(engine, models, self.sku.name)
         return replace(found, calibration=self.published.id) if self.published is not None else found
+
+    @property
+    def answers_by(self) -> str:
+        """The id of the calibration that answers, of its own or of its twin; "" where the datasheet does."""
+        return self._own.id if self._own is not None else ""
+
+    @property
+    def _of_engines(self) -> Models | None:
+        """The calibration that knows the kernels of engines."""
+        return self.published or self.calibration or (self.twin._of_engines if self.twin else None)
+
+    @property
+    def _own(self) -> Models | None:
+        """The calibration of this GPU's or its twin's own kernels, power and host."""
+        return self.calibration or (self.twin.calibration if self.twin else None)
 
     def energy(self, table: OperatorTable, times: Times, idle_s: Floats) -> Floats | None:
         """Joules of each shape's step with the bounds of a 90 % interval, shape (3, shapes); None without a power model.
 
         table, times: as `predict` answered; idle_s: seconds in which no kernel runs, shape (shapes,)
         """
-        model = self.calibration.model("power") if self.calibration is not None else None
+        model = self._own.model("power") if self._own is not None else None
         return power.energy(table, times, model, self.sku, idle_s) if model else None
 
     def peak(self, precision: Precision) -> Peak:
@@ -146,5 +176,6 @@ class Gpu:
 
     def launch(self, mode: str, *, training: bool = False, issue_s: float = 0.0) -> Launch:
         """What launching costs in "eager", "compiled" or "graph" mode. issue_s: as hwdb.launch. Raises InvalidInput (UNKNOWN_MODE)."""
-        model = self.calibration.model("launch") if self.calibration is not None else None
-        return launch(mode, model, training=training, issue_s=issue_s)
+        model = self._own.model("launch") if self._own is not None else None
+        found = launch(mode, model, training=training, issue_s=issue_s)
+        return found.elsewhere(machines.host_factor()) if self.calibration is None and model else found

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import asdict
 
 from tilewise.hwdb.admission import check, publishable
 from tilewise.hwdb.calibration import Calibration

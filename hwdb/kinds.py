@@ -6,21 +6,20 @@ Kinds whose records say the same of a matter are treated alike there, whatever t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb import record
 from tilewise.hwdb.table import Kind, OperatorTable, Phase
 
 Sizes = Mapping[str, float]
 Mask = NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(record.Record, kw_only=True):
     """One kind of operator.
 
     name:       also of its folder in hwdb/kernels, of its model in a calibration, and on the wire

@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
 
 MODES = ("eager", "compiled", "graph")
 Range = tuple[float, float, float]  # low, value and high of a 90 % interval
 
 
-@dataclass(frozen=True, slots=True)
-class Launch:
+class Launch(Record):
     """Seconds, each a 90 % range.
 
     issue_s: CPU time to issue one kernel; a step lasts max(GPU busy, CPU issue)
@@ -51,6 +52,14 @@ class Launch:
             plan_s=scaled(self.plan_s),
             source="as asked",
         )
+
+    def elsewhere(self, factor: float) -> Launch:
+        """The same of another host, which may be quicker or slower by `factor`."""
+        names = ("issue_s", "gap_s", "call_s", "pause_s", "plan_s")
+        wider = {
+            name: (low / factor, value, high * factor) for name in names for low, value, high in [getattr(self, name)]
+        }
+        return replace(self, **wider, trust=Trust.DATASHEET, source=f"another host's: {self.source}")
 
 
 def launch(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 
 CONVENTION = (
@@ -17,8 +16,7 @@ DENSE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Utilisation:
+class Utilisation(Record):
     """A measured rate over a peak: mfu in (0, 1], both rates in FLOP/s."""
 
     mfu: float

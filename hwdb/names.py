@@ -6,18 +6,17 @@ import difflib
 import re
 import tomllib
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 from tilewise.hwdb.errors import InvalidInput, NotFound, TilewiseError
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 
 MEMORY_SHARE = (0.94, 1.08)  # of the capacity as sold: carve-outs below; above, GB that are GiB (1.074)
 
 
-@dataclass(frozen=True, slots=True)
-class Resolution:
+class Resolution(Record):
     """The SKU that a name stands for, and what the reader should know where an alias was used ("" else)."""
 
     sku: str

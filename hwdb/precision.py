@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
+
+from tilewise.hwdb.record import Record
 
 
 class Precision(IntEnum):
@@ -24,8 +25,7 @@ class Precision(IntEnum):
     FP8_BLOCK = 12  # e4m3, one scale per 1 x 128 activations and per 128 x 128 weights (DeepSeek-V3)
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(Record):
     """Storage of one precision.
 
     peak:  the key of this precision's dense rate in a SKU file

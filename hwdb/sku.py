@@ -7,17 +7,16 @@ R run by us on a CPU, 3 third party or press.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
 
 VECTOR_RATES = ("fp64", "fp32")  # not on the matrix units: these run at the boost clock
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(Record):
     """A value with where it comes from. mark is one of K, S, D, 3, R; see the module."""
 
     value: float | str
@@ -25,8 +24,7 @@ class Figure:
     mark: str
 
 
-@dataclass(frozen=True, slots=True)
-class Ceiling:
+class Ceiling(Record):
     """The best rate (or smallest time) that somebody measured on this SKU."""
 
     value: float
@@ -35,8 +33,7 @@ class Ceiling:
     trust: Trust
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Record):
     """What people and drivers call the SKU.
 
     aliases:  names that mean this SKU alone; a driver's device name in lower case with dashes is one
@@ -49,8 +46,7 @@ class Names:
     note: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Peak:
+class Peak(Record):
     """The rate that a utilisation is divided by: dense, FLOP/s (int8: operation/s), stated at clock_hz.
 
     clock_max_hz: the highest clock the GPU runs, which may lie above (1980 against 1830 MHz on H100 SXM)
@@ -73,8 +69,7 @@ class Peak:
         return f"{self.tflops:.1f} TFLOPS {self.kind} {self.key} of {self.sku} at {self.clock_hz / 1e6:.0f} MHz"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sku:
+class Sku(Record, kw_only=True, eq=False):
     """One SKU file. Sizes in bytes, rates per second, clocks in Hz; per SM means per compute unit on AMD.
 
     figures:  datasheet facts by key, units in the keys

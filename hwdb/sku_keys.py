@@ -6,7 +6,7 @@ SECTIONS = {
     *("name", "title", "vendor", "generation", "notes", "names", "figures"),
     *("peak_flops_per_s", "flops_per_clock_per_sm", "unproven", "ceilings", "sources"),
 }
-TEXTS = {"architecture", "compute_capability", "hbm_type", "pcie", "fp8_format", "slower_sibling"}
+TEXTS = {"architecture", "compute_capability", "hbm_type", "pcie", "fp8_format", "same_dies"}
 RANGES: dict[str, tuple[float, float]] = {  # what a data-centre GPU of 2020-2030 could possibly be
     "dies": (1, 64),
     "sm_count": (1, 4096),

@@ -7,11 +7,12 @@ whose rows say which shape they belong to. Everything numeric is a numpy array o
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewise.hwdb.record import Record
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -95,6 +96,9 @@ OPS: tuple[str, ...] = (
 )
 OP_CODES: dict[str, int] = {name: code for code, name in enumerate(OPS)}
 
+# A memory-bound row's `library` where the kernel is a serving engine's: which one's, no table of theirs tells apart.
+ENGINES_OWN = 1
+
 # Which kernel of its `op` a memory-bound row is, where kernels of one op differ in speed; the backend of an attention.
 # Append only.
 VARIANTS: tuple[str, ...] = (
@@ -160,8 +164,7 @@ class Residency(IntEnum):
     COLD = 2  # outputs, too, are long gone from L2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Label:
+class Label(Record, kw_only=True):
     """Where an operator sits in the model.
 
     name:      "q_proj", "attention", "rmsnorm" ...
@@ -177,8 +180,7 @@ class Label:
     direction: str = "forward"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorTable:
+class OperatorTable(Record, kw_only=True):
     """Operators of one or many shapes under one workload; all arrays have shape (rows,).
 
     label, shape: index into `labels`; index of the candidate shape the row belongs to
@@ -198,7 +200,8 @@ class OperatorTable:
                   (576 and 512, kv_heads 1) in decode; the kernel alone, its projections are GEMMs of their own
     library:      whose kernel is asked for, in the list of a calibration's model (Gpu.library); 0: nobody's by name
     MEMORY:       rows x cols as the kernel sees them (a norm over cols; cols of a vocabulary row; a head's width);
-                  variant of VARIANTS, residency of Residency; precision is that of the first input
+                  variant of VARIANTS, residency of Residency; precision is that of the first input; recent_bytes of
+                  bytes_read were touched by the kernel before and come from L2 as far as they fit
     COLLECTIVE:   message_bytes per rank (nccl-tests' definition of size), ranks
     A column that a kind does not use holds 0 (groups: 1).
     """
@@ -239,6 +242,7 @@ class OperatorTable:
     variant: Ints
     library: Ints
     residency: Ints
+    recent_bytes: Floats
     message_bytes: Floats
     ranks: Ints
 
@@ -268,6 +272,14 @@ class OperatorTable:
         return rows, place
 
 
+def present(codes: Ints) -> list[int]:
+    """The small whole numbers that occur, ascending. np.unique would import numpy.ma, a tenth of a first question's time."""
+    if not len(codes):
+        return []
+    least = int(codes.min())
+    return (np.flatnonzero(np.bincount(codes - least)) + least).tolist()
+
+
 def mixed(columns: Iterable[Floats | Ints], length: int) -> NDArray[np.uint64]:
     """One number a row, equal for rows that are equal in all columns (of 8 bytes an entry)."""
     found = np.zeros(length, np.uint64)
@@ -280,9 +292,9 @@ def mixed(columns: Iterable[Floats | Ints], length: int) -> NDArray[np.uint64]:
 PLACE = ("label", "shape", "count")  # columns that say where a row stands, not what it is
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd: Fibonacci hashing
 COLUMNS: dict[str, type] = {
-    field.name: (np.float64 if "Floats" in str(field.type) else np.int64)
-    for field in fields(OperatorTable)
-    if field.name not in ("labels", "shapes")
+    name: np.float64 if kind == "Floats" else np.int64
+    for name, kind in OperatorTable.__annotations__.items()
+    if name not in ("labels", "shapes")
 }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats, Ints
 
 
@@ -38,8 +39,7 @@ class State(IntEnum):
     SUSTAINED = 1  # long training or steady serving: the clock that the power limit allows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class Times(Record, kw_only=True):
     """Predicted times of one execution of each row; all arrays have shape (rows,).
 
     time_s, low_s, high_s: seconds on the GPU, with the bounds of a 90 % interval; NaN where refused
@@ -81,6 +81,16 @@ class Times:
         kept = {name: getattr(self, name).take(rows) for name in COLUMNS}
         return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals)
 
+    def scaled(self, times: Floats) -> Times:
+        """Every row's seconds so many times."""
+        seconds = {name: getattr(self, name) * times for name in COLUMNS if name.endswith("_s")}
+        return replace(self, **seconds)
+
+    def less_sure(self, logs: Floats) -> Times:
+        """With further half-widths of log(time), which add to the intervals' own as independent errors do."""
+        low, high = (np.hypot(np.log(bound / self.time_s), logs) for bound in (self.low_s, self.high_s))
+        return replace(self, low_s=self.time_s * np.exp(-low), high_s=self.time_s * np.exp(high))
+
     @property
     def refused(self) -> NDArray[np.bool_]:
         return self.refusal >= 0
@@ -92,9 +102,9 @@ class Times:
 
 
 COLUMNS: dict[str, type] = {
-    field.name: (np.float64 if "Floats" in str(field.type) else np.int64)
-    for field in fields(Times)
-    if field.name not in ("kernel_names", "refusals")
+    name: np.float64 if kind == "Floats" else np.int64
+    for name, kind in Times.__annotations__.items()
+    if name not in ("kernel_names", "refusals")
 }
 
 

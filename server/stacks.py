@@ -6,20 +6,19 @@ A stack is more than kernels: what it launches for an operator, how it calls att
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust
 
 RECOMPUTE = ("none", "selective", "full")
 RETIRED = {"engine": "stack"}  # fields of a workload that have another name now
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Record, kw_only=True):
     """One program.
 
     program:    what its sequence of kernels rests on: "compared" (with its own traces and measured steps), "published" (judged

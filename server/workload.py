@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec.structs import force_setattr
 
 from tilewise.hwdb.errors import InvalidInput, unknown
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 from tilewise.server import stacks
 from tilewise.server.stacks import Stack
@@ -32,8 +33,7 @@ ISSUE_MAX = 1000.0  # a millisecond a kernel: twenty times the slowest host seen
 TOKENS_MAX = 2**36  # tokens held at a time; far beyond it bytes no longer fit the 64 bits of the contract
 
 
-@dataclass(frozen=True, kw_only=True)
-class Workload:
+class Workload(Record, kw_only=True):
     """One step of training, one prefill or one decoded token.
 
     phase:      "train" (forward, backward, optimizer), "prefill" (forward, KV cache written), "decode" (one new token
@@ -95,7 +95,7 @@ class Workload:
         }
         for name, value in defaults.items():
             if getattr(self, name) in ("", None):
-                object.__setattr__(self, name, value)
+                force_setattr(self, name, value)
         for name, allowed in CHOICES.items():
             _choose(name, getattr(self, name), allowed)
         for name in (
@@ -116,7 +116,7 @@ class Workload:
 
     def _choose_stack(self) -> None:
         if not self.stack:
-            object.__setattr__(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
+            force_setattr(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
         _choose("stack", self.stack, CHOICES["stack"])
 
     def _consistent(self) -> None:

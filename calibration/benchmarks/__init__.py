@@ -29,10 +29,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tilewise.calibration.protocol import Call, Case, Level, Target
+from tilewise.hwdb.record import Record
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Device, Pool
@@ -62,8 +62,7 @@ SHARES: dict[str, float] = {
 FAMILIES: tuple[str, ...] = tuple(name for name in SHARES if name not in ("power", "census", "choices"))
 
 
-@dataclass(frozen=True, slots=True)
-class Benchmark:
+class Benchmark(Record):
     """A benchmark module, typed."""
 
     name: str

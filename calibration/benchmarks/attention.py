@@ -7,18 +7,20 @@ backend's own backward on a saved forward, so that it is captured and timed alon
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 from torch.backends.cuda import SDPAParams, can_use_cudnn_attention, can_use_flash_attention
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -55,19 +57,20 @@ HEADS: tuple[Heads, ...] = (
     *((heads, kv, 72, 72) for heads, kv in ((16, 16), (64 // 4, 4))),
     *((heads, kv, 112, 112) for heads, kv in ((32, 32), (16, 4))),
     *((heads, kv, 160, 160) for heads, kv in ((16, 16), (32, 8))),
+    *((16, 16, width, width) for width in (32, 40, 48, 56, 88, 104, 120)),  # of vision and speech: narrow or padded
     *((heads, kv, 192, 128) for heads, kv in ((16, 16), (64, 64), (128, 128))),  # MLA, not absorbed
     *((heads, kv, 128, 128) for heads, kv in ((64, 64), (4, 4), (5, 5), (48, 4), (71, 1))),
 )
 SEQUENCES = (128, 256, 384, 512, 768, 1000, 1024, 1536, 2048, 2048, 3000, 4096, 4096, 6144, 8192, 12288, 16384, 32768)
 CONTEXTS = (128, 512, 1000, 1024, 2048, 3000, 4096, 8192, 12288, 16384, 32768, 65536, 131072)
+UNEVEN = 0.4  # share of the lengths that are any number, as prompts are
 BATCHES = (1, 1, 1, 2, 3, 4, 8, 16, 32)
-WINDOWS = (128, 512, 1024, 2048, 4096)
+WINDOWS = (128, 256, 512, 1024, 2048, 4096)
 FORWARD_RATE, BACKWARD_RATE = 4.5e14, 3.5e14  # FLOP/s, for estimates only
 LIMIT_S = {"forward": 5e-3, "backward": 8e-3, "decode": 1.5e-3}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(Record, kw_only=True):
     """The columns behind phase and backend, in their order."""
 
     batch: int
@@ -101,7 +104,7 @@ class Shape:
 
 def self_attention(rng: random.Random) -> Shape:
     heads, kv_heads, head_dim, head_dim_v = rng.choice(HEADS)
-    seq = rng.choice(SEQUENCES)
+    seq = _length(rng, SEQUENCES)
     causal = int(rng.random() < 0.75)
     # a chunk of a prefill: queries at the end of a longer cache, which the backends offer unmasked
     seq_kv = seq * rng.choice((2, 4, 8)) if not causal and rng.random() < 0.3 else seq
@@ -120,7 +123,13 @@ def self_attention(rng: random.Random) -> Shape:
 def decode(rng: random.Random) -> Shape:
     """One new token a sequence."""
     batch = rng.choice((1, 1, 2, 4, 8, 16, 32, 64, 128))
-    return replace(self_attention(rng), batch=batch, seq_q=1, seq_kv=rng.choice(CONTEXTS), causal=0)
+    return replace(self_attention(rng), batch=batch, seq_q=1, seq_kv=_length(rng, CONTEXTS), causal=0)
+
+
+def _length(rng: random.Random, usual: Sequence[int]) -> int:
+    if rng.random() >= UNEVEN:
+        return rng.choice(usual)
+    return round(math.exp(rng.uniform(math.log(usual[0]), math.log(usual[-1]))))
 
 
 def windowed(rng: random.Random) -> Shape:
@@ -142,7 +151,7 @@ SUSTAINED: tuple[tuple[str, tuple[int, ...]], ...] = (
     ("forward", (4, 32, 32, 64, 64, 4096, 4096, 1)),
     ("decode", (64, 32, 8, 128, 128, 1, 8192)),
 )
-WINDOWED_PLAN = (("forward", 32), ("backward", 20))
+WINDOWED_PLAN = (("forward", 64), ("backward", 32))
 BACKENDS = {"nvidia": ("flash", "cudnn"), "amd": ("flash",), "cpu": ("cpu",)}
 
 

@@ -6,7 +6,6 @@ Widths are static and rows dynamic, so that a chain compiles once a width. On a 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ from torch import Tensor
 from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, extent, operands, point, retained, traffic
 from tilewise.calibration.order import interleave, shuffled
 from tilewise.calibration.protocol import Call, Case, Level, Target
+from tilewise.hwdb.record import Record
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool
@@ -103,8 +103,7 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     return (x.float() / scale).to(torch.float8_e4m3fn), scale
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chain:
+class Chain(Record, kw_only=True):
     """A fused chain: the operator it stands for, its operands (see traffic.py) and its static widths."""
 
     op: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import Call, Case, Level, Target
+from tilewise.hwdb.record import Record
 
 if TYPE_CHECKING:
     from tilewise.calibration.benchmarks.device import Pool
@@ -38,8 +38,7 @@ SKEWS = (0, 0, 0, 50, 80, 120)
 POINTS, FLOPS_MAX, BYTES_MAX = 260, 1.6e12, 1.6e10
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Record):
     kind: str
     groups: int
     m: int

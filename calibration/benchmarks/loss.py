@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from torch import Tensor
 
 from tilewise.calibration.benchmarks.traffic import COLUMNS, Kernel, Sizes, calls, distinct, indices, plan

@@ -17,14 +17,15 @@ import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
+from msgspec.structs import replace
 
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Call, Case, Level, Target, Unmeasurable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import State
 
 if TYPE_CHECKING:
@@ -53,7 +54,8 @@ DTYPES: dict[str, torch.dtype] = {
 TINY_BYTES = 2**18
 DENSITY = 4  # points offered for each of a kernel's `points`: the budget decides how far a run gets
 # Half of the points as eager models run them; the rest tell what L2 is worth on either side.
-RESIDENCY = ("reused", "reused", "cold", "reused", "warm", "reused", "cold")
+RESIDENCY = ("reused", "warm", "cold", "reused", "warm", "reused", "cold")
+OPERAND_BYTES = (2.5e5, 4e7)  # of a tensor of 16 bit that L2 holds in part or whole, beside others
 
 HIDDEN = (
     512,
@@ -80,8 +82,7 @@ WIDE = (1536, 2560, 4864, 8192, 10240, 11008, 14336, 18944, 28672)
 ROWS = (1, 16, 64, 256, 512, 1024, 2048, 2048, 4096, 4096, 4096, 8192, 8192, 16384, 16384, 32768, 65536)
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record):
     """Sizes of one point; see the columns."""
 
     rows: int
@@ -93,8 +94,7 @@ class Sizes:
 Draw = Callable[[random.Random], Sizes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+class Kernel(Record, kw_only=True):
     """One operator and how it is called.
 
     read, written: bytes of one call; build: a call with operands cut from the pool
@@ -123,10 +123,15 @@ class Kernel:
 
 
 def tokens(rng: random.Random, widths: Sequence[int] = HIDDEN) -> Sizes:
-    """Rows of activations: three quarters of the widths are those of models, the rest odd ones."""
-    cols = rng.choice(widths) if rng.random() < 0.75 else round(math.exp(rng.uniform(math.log(200), math.log(20000))))
-    rows = rng.choice(ROWS) if rng.random() < 0.7 else round(math.exp(rng.uniform(math.log(32), math.log(65536))))
-    return Sizes(rows, cols)
+    """Rows of activations: three quarters of the widths are those of models, the rest odd ones; a third passes through L2."""
+    cols = rng.choice(widths) if rng.random() < 0.75 else log_uniform(rng, 200, 20000)
+    if (pick := rng.random()) < 0.35:
+        return Sizes(max(1, log_uniform(rng, *OPERAND_BYTES) // (2 * cols)), cols)
+    return Sizes(rng.choice(ROWS) if pick < 0.75 else log_uniform(rng, 32, 65536), cols)
+
+
+def log_uniform(rng: random.Random, low: float, high: float) -> int:
+    return round(math.exp(rng.uniform(math.log(low), math.log(high))))
 
 
 def wide(rng: random.Random) -> Sizes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
+from tilewise.hwdb.record import Record
 
 Column = NDArray[Any]
 FAMILIES = {  # columns that tell a family's table, and that make up the shape of a row
@@ -28,8 +28,7 @@ FAMILIES = {  # columns that tell a family's table, and that make up the shape o
 }
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(Record):
     """One family's rows of one SKU. columns: text or numbers, each of shape (rows,); dropped: rows left out, by reason;
 
     sources: rows kept, by key of sources.toml; differ: log by which the true SKU of some rows may differ, shape (rows,)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import click
+from msgspec.structs import replace
 
 from tilewise.client.cli.options import asking, judging, option, write
 from tilewise.client.client import TilewiseClient

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Repository:
+class Repository(Record):
     """A working tree by its top folder."""
 
     top: Path

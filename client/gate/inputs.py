@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from tilewise.client.gate.git import Repository
 from tilewise.client.gate.saved import predictions
 from tilewise.client.question import read_text
 from tilewise.hwdb.errors import InvalidInput, NotFound
+from tilewise.hwdb.record import Record
 from tilewise.server.gate.patterns import matches
 from tilewise.server.gate.policy import read as read_policy
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest
@@ -22,8 +22,7 @@ class NothingToCheck(NotFound):
     """No configuration matches the policy: a gate that checked nothing is not green."""
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(Record):
     """Where paths start: the repository's top folder; outside of one the working directory, or the policy's folder."""
 
     root: Path

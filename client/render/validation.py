@@ -6,10 +6,10 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from msgspec.structs import asdict
 
 from tilewise.client.render.data import dumps
 from tilewise.client.render.text import percent, table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from tilewise.hwdb.errors import NotAvailable
@@ -12,6 +11,7 @@ from tilewise.hwdb.kernels.collective import all_reduce
 from tilewise.hwdb.kernels.software import USUAL_MIN, Origin
 from tilewise.hwdb.kernels.software import engines as facts
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Kind, Phase
 
@@ -31,8 +31,7 @@ NONE = Kernel(0, Origin(engine="", formats=("bf16",)))
 Key = TypeVar("Key")
 
 
-@dataclass(frozen=True, slots=True)
-class Kernels:
+class Kernels(Record):
     """An engine's kernels on one GPU; what is missing was not published for it there.
 
     products, experts, few: by the precision asked for (few: experts at few tokens)
@@ -42,12 +41,12 @@ class Kernels:
     """
 
     engine: str = "none"
-    products: Mapping[Precision, Kernel] = field(default_factory=dict)
-    experts: Mapping[Precision, Kernel] = field(default_factory=dict)
-    few: Mapping[Precision, Kernel] = field(default_factory=dict)
-    attention: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
-    latent: Mapping[tuple[Phase, bool], Kernel] = field(default_factory=dict)
-    reduces: Mapping[int, int] = field(default_factory=dict)
+    products: Mapping[Precision, Kernel] = {}
+    experts: Mapping[Precision, Kernel] = {}
+    few: Mapping[Precision, Kernel] = {}
+    attention: Mapping[tuple[Phase, bool], Kernel] = {}
+    latent: Mapping[tuple[Phase, bool], Kernel] = {}
+    reduces: Mapping[int, int] = {}
     calibration: str = ""
 
     def product(self, precision: Precision) -> int:

@@ -7,9 +7,8 @@ roofline.toml says how many times as long the slowest measured ones took.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.kernels import roofline
 from tilewise.hwdb.kernels.rates import assumptions, rates

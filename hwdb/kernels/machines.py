@@ -1,4 +1,4 @@
-"""What the next machine of a SKU differs by from the one that was measured.
+"""What the next machine of a SKU differs by from the one that was measured, and what a SKU of the same dies does.
 
 A calibration that pools several cards knows it from its own points; one of a single card is widened by what cards of
 another SKU were seen to differ by (machines.toml).
@@ -13,9 +13,13 @@ from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.calibration import Calibration
-from tilewise.hwdb.table import Floats
+from tilewise.hwdb.kinds import by_code
+from tilewise.hwdb.sku import Sku
+from tilewise.hwdb.table import Floats, OperatorTable
+from tilewise.hwdb.times import Times, Trust
 
 
 def between_cards(calibration: Calibration, family: str, time_s: Floats) -> Floats:
@@ -25,6 +29,18 @@ def between_cards(calibration: Calibration, family: str, time_s: Floats) -> Floa
     cards = facts()["cards"]
     found: Floats = np.array(cards[family])[np.searchsorted(cards["edges_s"], time_s)]
     return found
+
+
+def twins(table: OperatorTable, times: Times, sku: Sku, there: Sku) -> Times:
+    """Times that a twin's kernels take with this SKU's figures: trusted as a datasheet, less sure the more its memory differs."""
+    facts_ = facts()["twins"]
+    share = abs(np.log(sku.hbm_bytes_per_s / there.hbm_bytes_per_s)) / np.log(facts_["hbm_ratio"])
+    error = share * by_code(lambda record: float(facts_.get(record.name, 0.0)))[table.kind]
+    low, high = (np.hypot(np.log(bound / times.time_s), error) for bound in (times.low_s, times.high_s))
+    return replace(
+        times, low_s=times.time_s * np.exp(-low), high_s=times.time_s * np.exp(high),
+        trust=np.full(len(times), int(Trust.DATASHEET)),
+    )  # fmt: skip
 
 
 def between_hosts(calibration: Calibration) -> float:

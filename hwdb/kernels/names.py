@@ -9,12 +9,12 @@ python/cutlass_library/gemm_operation.py); hipBLASLt/Tensile kernel naming (MT =
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 
+from tilewise.hwdb.record import Record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kernel:
+
+class Kernel(Record, kw_only=True):
     """One kernel launch sequence of a GEMM.
 
     family:  nvjet, cutlass, xmma, gemv, tensile, "" (not recognised)

@@ -10,14 +10,15 @@ which needs fewer cycles when the memory system, whose clock stays, has more tim
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import Floats, Ints, Kind, OperatorTable
 from tilewise.hwdb.times import Times
 
 if TYPE_CHECKING:
@@ -26,11 +27,12 @@ if TYPE_CHECKING:
 PICO = 1e-12
 CAPPED = 0.97  # of the power limit: above it the governor is at work
 SCALE_EXCESS = 1.3  # fp8 GEMMs were seen 1.4 times slower sustained than in bursts where bf16 was 1.11
+START_JOULE = 1.2e-12  # of bf16, a FLOP
+PRIOR = 0.05  # weight of the log by which a format's energy differs from what its peak says, in shares of the limit
 EXPONENT = 2.4  # dynamic power ~ clock x voltage^2, and voltage falls with the clock over this range
 
 
-@dataclass(frozen=True, slots=True)
-class Power:
+class Power(Record):
     """Demand of each row in W at the boost clock, and the clock each row's mix settles at; arrays of shape (rows,)."""
 
     demand_w: Floats
@@ -55,8 +57,7 @@ def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     total = np.bincount(table.shape, spent, table.shapes)
     energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes)
     mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
-    share = np.minimum(1.0, (sku.tdp_w - model["static_w"]) / np.maximum(mean - model["static_w"], 1.0))
-    clock = sku.clock_boost_hz * share ** (1 / EXPONENT)
+    clock = _clock(mean, float(model["static_w"]), sku)
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
 
@@ -68,7 +69,7 @@ def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     watts = settle(table, times, model, sku).power_w[: table.shapes]  # the first rows are one of each shape
     seconds = (times.low_s, times.time_s, times.high_s)
     busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
-    missed = np.array([1 - model["clock_error"], 1.0, 1 + model["clock_error"]])
+    missed = np.exp(float(model.get("watts_error", model["clock_error"])) * np.array([-1.0, 0.0, 1.0]))
     joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed[:, None]
     return joules
 
@@ -103,11 +104,93 @@ def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: S
 MEASURED = ("gemm",)
 
 
+class Points(Record):
+    """Sustained points: FLOP/s and byte/s at the burst time, clock in Hz, W, sustained over burst time, share of the matrix units."""
+
+    kind: Ints
+    precision: Ints
+    rate: Floats
+    traffic: Floats
+    clock: Floats
+    power: Floats
+    ratio: Floats
+    compute: Floats
+
+    def __getitem__(self, rows: Any) -> Points:
+        return Points(*(getattr(self, name)[rows] for name in self.__struct_fields__))
+
+
 def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
     """Fit to the sustained points of every family that a kernel model can put into a table."""
-    import importlib
+    points = points_of(calibration, sku)
+    watts, clock = cross_fitted(points, sku)
+    model = fit(points, sku)
+    return model | {
+        "clock_error": float(np.quantile(np.abs(clock), 0.9)),
+        "watts_error": float(np.quantile(np.abs(watts), 0.9)),
+    }
 
+
+def cross_fitted(points: Points, sku: Sku) -> tuple[Floats, Floats]:
+    """log(predicted / measured) of watts and of the clock of every point, by a fit that has not seen it."""
+    found = []
+    for one in range(len(points.kind)):
+        apart = np.arange(len(points.kind)) == one
+        seen, (wanted, clock) = points[apart], _settled(points[apart], fit(points[~apart], sku), sku)
+        found.append([np.log(wanted / seen.power)[0], np.log(clock / np.minimum(seen.clock, sku.clock_boost_hz))[0]])
+    watts, clock = np.array(found).T
+    return watts, clock
+
+
+def _settled(points: Points, model: Mapping[str, Any], sku: Sku) -> tuple[Floats, Floats]:
+    """W and clock of points that run alone."""
+    per_flop = np.asarray(model["joule_per_flop"])[points.precision]
+    per_flop = np.where(points.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    wanted = model["static_w"] + per_flop * points.rate + model["joule_per_byte"] * points.traffic
+    return np.minimum(wanted, sku.tdp_w), _clock(wanted, float(model["static_w"]), sku)
+
+
+def _clock(wanted: Floats, static: float, sku: Sku) -> Floats:
+    """Where a demand at the boost clock settles under the power limit."""
+    share = np.minimum(1.0, (sku.tdp_w - static) / np.maximum(wanted - static, 1.0))
+    found: Floats = sku.clock_boost_hz * share ** (1 / EXPONENT)
+    return found
+
+
+def fit(points: Points, sku: Sku) -> dict[str, Any]:
+    """The model of power; formats that few points are of are drawn to bf16's energy by the ratio of peaks."""
     from scipy.optimize import least_squares
+
+    used = sorted(set(points.precision.tolist()))
+    usual = np.array(_every_precision({int(Precision.BF16): START_JOULE}, sku))[used]
+    held = points.power > CAPPED * sku.tdp_w
+
+    def model(x: Floats) -> dict[str, Any]:
+        known = dict(zip(used, usual * np.exp(x[3:]), strict=True))
+        energies = {"joule_per_byte": 100 * PICO * np.exp(x[1]), "attention": np.exp(x[2])}
+        return {"static_w": 100 * np.exp(x[0]), **energies, "joule_per_flop": _every_precision(known, sku)}
+
+    def wrong(x: Floats) -> Floats:
+        watts, clock = _settled(points, model(x), sku)
+        of_clock = np.log(clock / np.minimum(points.clock, sku.clock_boost_hz))
+        off = np.where(held, of_clock, (watts - points.power) / sku.tdp_w)
+        unlike = x[3:] - x[3:][used.index(int(Precision.BF16))] if int(Precision.BF16) in used else x[3:]
+        return np.concatenate([off, PRIOR * unlike])
+
+    start = np.concatenate([np.log([1.5, 1.0, 1.2]), np.zeros(len(used))])
+    low = np.concatenate([np.log([0.5, 0.2, 0.5]), np.full(len(used), -3.0)])
+    high = np.concatenate([np.log([3.0, 3.0, 4.0]), np.full(len(used), 3.0)])
+    found = least_squares(wrong, start, bounds=(low, high), loss="soft_l1", f_scale=0.05).x
+    return model(found) | {
+        "measured_precisions": [Precision(code).name.lower() for code in used],
+        "sensitivity": _sensitivity(points.kind, points.clock, points.ratio, points.compute, sku),
+        "points": len(points.kind),
+    }
+
+
+def points_of(calibration: Calibration, sku: Sku) -> Points:
+    """The sustained points of a calibration."""
+    import importlib
 
     rows: list[tuple[int, int, float, float, float, float, float, float]] = []
     for family, kind in (("gemm", Kind.GEMM), ("attention", Kind.ATTENTION), ("memory", Kind.MEMORY)):
@@ -115,35 +198,8 @@ def from_calibration(calibration: Calibration, sku: Sku) -> dict[str, Any]:
         if not hasattr(module, "table") or not calibration.model(family):
             continue
         rows += _sustained(calibration, module, family, kind, sku)
-    kind, precision, rate, traffic, clock, power, ratio, compute = np.array(rows).T
-    used = sorted(set(precision.astype(int)))
-
-    def wanted(x: Floats) -> Floats:
-        per_flop = x[3 + np.searchsorted(used, precision.astype(int))] * PICO
-        per_flop = np.where(kind == Kind.ATTENTION, per_flop * x[2], per_flop)
-        return np.asarray(100 * x[0] + per_flop * rate + 100 * PICO * x[1] * traffic)
-
-    def wrong(x: Floats) -> Floats:
-        static, mix = 100 * x[0], wanted(x)
-        share = np.minimum(1.0, (sku.tdp_w - static) / np.maximum(mix - static, 1.0))
-        of_clock = np.log(share) / EXPONENT - np.log(np.minimum(clock / sku.clock_boost_hz, 1.0))
-        of_power = (np.minimum(mix, sku.tdp_w) - power) / sku.tdp_w
-        return np.asarray(np.where(power > CAPPED * sku.tdp_w, of_clock, of_power))
-
-    start = np.array([1.5, 1.0, 1.2, *np.ones(len(used))])
-    low = np.array([0.5, 0.2, 0.5, *np.full(len(used), 0.05)])
-    high = np.array([3.0, 3.0, 4.0, *np.full(len(used), 10.0)])
-    found = least_squares(wrong, start, bounds=(low, high), loss="soft_l1", f_scale=0.05).x
-    return {
-        "static_w": 100 * found[0],
-        "joule_per_byte": 100 * PICO * found[1],
-        "attention": found[2],
-        "joule_per_flop": _every_precision(dict(zip(used, found[3:] * PICO, strict=True)), sku),
-        "measured_precisions": [Precision(code).name.lower() for code in used],
-        "sensitivity": _sensitivity(kind, clock, ratio, compute, sku),
-        "clock_error": float(np.quantile(np.abs(wrong(found)), 0.9)),
-        "points": len(kind),
-    }
+    kinds, precisions, *rest = np.array(rows).T
+    return Points(kinds.astype(np.int64), precisions.astype(np.int64), *rest)
 
 
 def _every_precision(known: Mapping[int, float], sku: Sku) -> list[float]:
@@ -151,7 +207,7 @@ def _every_precision(known: Mapping[int, float], sku: Sku) -> list[float]:
 
     A multiplier's energy falls a little less than its rate grows (operand delivery stays); SCALE_EXCESS says how much.
     """
-    bf16 = known.get(Precision.BF16, 1.2 * PICO)
+    bf16 = known.get(Precision.BF16, START_JOULE)
     peak = {key: figure.value for key, figure in sku.peaks.items()}
     guess = []
     for precision in Precision:
@@ -201,7 +257,7 @@ def _burst_us(columns: Mapping[str, Any], some: Mapping[str, Any], keys: tuple[s
     return np.where(np.isfinite(found), found, fresh)
 
 
-def _sensitivity(kind: Floats, clock: Floats, ratio: Floats, compute: Floats, sku: Sku) -> list[list[float]]:
+def _sensitivity(kind: Ints, clock: Floats, ratio: Floats, compute: Floats, sku: Sku) -> list[list[float]]:
     """(intercept, slope with the compute share) by the kinds' codes, from points whose clock really fell."""
     fitted = [[0.0, 0.0] for _ in range(max(Kind) + 1)]
     slow = clock < 0.95 * sku.clock_boost_hz

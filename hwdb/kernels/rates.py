@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import State, Trust
@@ -21,8 +21,7 @@ SCALED = ("fp8", "int8", "mxfp8", "mxfp6", "mxfp4", "nvfp4")  # formats with sca
 NONE = 1e-30  # FLOP/s of a precision that the GPU lacks: keeps the arithmetic finite, the row is refused
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
+class Rates(Record):
     """Rates per second of one SKU in one state; arrays are indexed by Precision.
 
     compute, compute_peak: reachable and dense FLOP/s; compute_trust: codes of Trust

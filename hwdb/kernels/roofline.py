@@ -7,7 +7,6 @@ what published measurements show around this roofline (hwdb/roofline.toml).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from tilewise.hwdb.kernels.rates import Rates, assumptions, rates
 from tilewise.hwdb.kernels.tiles import Quantisation, quantisation
 from tilewise.hwdb.kinds import by_code, multiplies, tiled
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, Floats, Ints, Kind, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, Wall
@@ -64,8 +64,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """A table's rows by what they use, and how much of it.
 
     matrix: products cut into tiles; units: all that runs on the matrix units; memory, collective: the kinds of that name

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any, Self
 
 import numpy as np
+from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints
 
 USUAL_MIN = 100  # points below which an origin answers only where it is named
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class Origin(Record, kw_only=True):
     """Whose kernels some published times are of: one entry of a model's `software`, made by the importer.
 
     engine, release: who calls the kernel ("vllm", "0.24.0"); a library or a tuner where no engine does
@@ -40,7 +40,7 @@ class Origin:
     phase: str = ""
     latent: bool = False
     shuffled: bool = False
-    points: int = field(default=0, compare=False)
+    points: int = 0
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
@@ -98,8 +98,7 @@ class Origin:
         return next((int(rule["rows"]) for rule in rules if self.fits(rule)), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Software:
+class Software(Record):
     """The origins of a model and their names.
 
     precision: in which each multiplies; usual: the one that answers for a Precision, -1 where none does
@@ -155,8 +154,9 @@ class Software:
 
 def code(model: Mapping[str, Any], origin: Origin) -> int:
     """The `library` code of an origin, 0 where the model does not know it."""
-    origins = [Origin.of(one) for one in model.get("software", ())]
-    return origins.index(origin) + 1 if origin in origins else 0
+    known = [replace(Origin.of(one), points=0) for one in model.get("software", ())]
+    asked = replace(origin, points=0)
+    return known.index(asked) + 1 if asked in known else 0
 
 
 def stated(text: str, *formats: str, path: str = "", phase: str = "", latent: bool = False) -> Origin:

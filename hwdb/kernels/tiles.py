@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from tilewise.hwdb.kernels.rates import assumptions
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable
 
@@ -16,8 +15,7 @@ ELEMENT_BYTES = np.floor(4 * np.array([FORMATS[precision].bytes for precision in
 SPLIT_K = 512.0  # elements of K that a split keeps at least: 8 stages of 64 (split-K pays from K/64 >= 8-16)
 
 
-@dataclass(frozen=True, slots=True)
-class Quantisation:
+class Quantisation(Record):
     """Factors >= 1 on the time of the matrix units, and the tile count they come from; arrays of one value a row.
 
     padding: whole tiles over the output; wave: whole waves over the tiles, and the lower rate of small tiles;

@@ -1,29 +1,33 @@
 """Carry-over: an operator that nobody published for this GPU, from a measured sibling by the ratio of both rooflines.
 
-time = sibling's fitted time x roofline here / roofline there; so too a format that was not measured, from one that was. How far
-that goes wrong was measured where both sides are known (transfer.toml, made by scripts/research/measure_transfer.py); the
-interval is widened by it, the trust is `datasheet`.
+time = sibling's fitted time x roofline here / roofline there, less what that misses at the median; so too a format that was not
+measured, from one that was. Both were measured where both sides are known (transfer.toml, made by
+scripts/research/measure_transfer.py): the interval is widened by the rest. The trust is `datasheet`, but `published` where
+others timed that very kernel on this generation.
 """
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import clock, roofline
+from tilewise.hwdb.kernels.attention.choice import backend
 from tilewise.hwdb.kernels.tiles import ELEMENT_BYTES
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Kind, OperatorTable
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, VARIANTS, Floats, Kind, OperatorTable, Phase
 from tilewise.hwdb.times import State, Times, Trust, merge
 
+NORMS = {OP_CODES[f"{norm}{back}"]: f"norm{back}" for norm in ("rmsnorm", "layernorm") for back in ("", "_backward")}
 SCALED = ("time_s", "compute_s", "memory_s", "special_s", "launch_s", "padding_s", "wave_s", "alignment_s")
 
 
@@ -37,32 +41,21 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
         return rough
     there = _there(sibling)
     fitted = there.predict(table, State.BURST)
-    carried = ~fitted.refused & (fitted.trust >= least) & ~rough.refused
-    rows, rest = np.flatnonzero(carried), np.flatnonzero(~carried)
-    parts = [(rest, rough.select(rest))] if len(rest) else []
-    if len(rows):
-        some = table.select(rows)
-        scaled = _scaled(some, _own(fitted.select(rows), rough.select(rows)), ratios(some, sku, there.sku), sku)
-        if least < Trust.MEASURED:
-            scaled = _possible(scaled, roofline.predict(some, {}, sku, State.BURST).low_s)
-        parts.append((rows, clock.settled(some, scaled, sku, state)))
-    return merge(len(table), parts)
-
-
-def no_slower(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
-    """`times` of a GPU that has a slower sibling of the same dies, held to that one's.
-
-    Tables that name the die alone stand behind both, and two fits to them differ by chance. Rows that name software keep their
-    own: codes differ by model.
-    """
-    rows = np.flatnonzero(table.library == 0) if "slower_sibling" in sku.figures else np.zeros(0, np.int64)
+    rows = np.flatnonzero(~fitted.refused & ~rough.refused & ((fitted.trust >= least) | np.isfinite(fitted.distance)))
     if not len(rows):
-        return times
-    there = _there(str(sku.figures["slower_sibling"].value)).predict(table.select(rows), state)
-    bounds = {name: getattr(times, name).copy() for name in ("time_s", "low_s", "high_s")}
-    for name in ("time_s", "low_s"):
-        bounds[name][rows] = np.fmin(bounds[name][rows], getattr(there, name))
-    return replace(times, **bounds)
+        return rough
+    some, known = table.select(rows), fitted.trust[rows] >= least
+    scaled = _own(fitted.select(rows), rough.select(rows), some, there.sku, sku, least)
+    # far from what was measured there the surer of the two answers
+    better = np.flatnonzero(known | (least is Trust.MEASURED) & _surer(scaled, rough.select(rows)))
+    rest = np.setdiff1d(np.arange(len(table)), rows[better])
+    carried = clock.settled(some.select(better), scaled.select(better), sku, state)
+    return merge(len(table), [(rest, rough.select(rest)), (rows[better], carried)])
+
+
+def _surer(one: Times, other: Times) -> NDArray[np.bool_]:
+    found: NDArray[np.bool_] = one.high_s / one.low_s < other.high_s / other.low_s
+    return found
 
 
 def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], sku: Sku, state: State) -> Times:
@@ -72,23 +65,33 @@ def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], 
         table, precision=np.full(len(table), int(Precision.BF16)), bytes_read=table.bytes_read * 2.0 / narrow
     )
     rough, wide = (roofline.predict(rows, {}, sku, state) for rows in (table, twin))
-    scaled = _scaled(table, measured(twin), rough.time_s / wide.time_s, sku)
+    scaled = _scaled(measured(twin), rough.time_s / wide.time_s, words(table), sku)
     return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
 
 
-def _own(fitted: Times, rough: Times) -> Times:
-    """`fitted` without what the sibling alone has: its kernels' names, and waves over its SMs."""
-    return replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
+def _own(fitted: Times, rough: Times, table: OperatorTable, there: Sku, sku: Sku, least: Trust) -> Times:
+    """`fitted` scaled to this GPU, without what the sibling alone has: its kernels' names, and waves over its SMs."""
+    mine = replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
+    names, ratio = narrowed(table, sku), ratios(table, sku, there)
+    if least is Trust.MEASURED:
+        return _scaled(mine, ratio * np.exp(-_of("bias", names, sku, mine.time_s * ratio)), names, sku)
+    return _possible(_scaled(mine, ratio, names, sku), roofline.predict(table, {}, sku, State.BURST).low_s)
 
 
-def _scaled(table: OperatorTable, fitted: Times, ratio: Floats, sku: Sku) -> Times:
-    unsure = np.exp(np.array([error(word, sku) for word in words(table)]))
+def _scaled(fitted: Times, ratio: Floats, names: list[str], sku: Sku) -> Times:
+    added = unsure(names, sku, fitted.time_s * ratio)
+    low, high = (np.hypot(np.log(bound / fitted.time_s), added) for bound in (fitted.low_s, fitted.high_s))
+    timed = np.array([facts()["timed"].get(name, {}).get(sku.generation, np.inf) for name in names])
     return replace(
         fitted,
         **{name: getattr(fitted, name) * ratio for name in SCALED},
-        low_s=fitted.low_s * ratio / unsure,
-        high_s=fitted.high_s * ratio * unsure,
-        trust=np.full(len(table), int(Trust.DATASHEET)),
+        low_s=fitted.time_s * ratio * np.exp(-low),
+        high_s=fitted.time_s * ratio * np.exp(high),
+        trust=np.where(
+            (fitted.time_s * ratio >= timed) & (fitted.trust == Trust.MEASURED),
+            int(Trust.PUBLISHED),
+            int(Trust.DATASHEET),
+        ),
     )
 
 
@@ -118,13 +121,60 @@ def words(table: OperatorTable) -> list[str]:
     ]
 
 
+def narrowed(table: OperatorTable, sku: Sku) -> list[str]:
+    """`words`, but of torch's own kernel where that is known of the generation."""
+    return [mine if knows(mine, sku) else word for mine, word in zip(own(table), words(table), strict=True)]
+
+
+def own(table: OperatorTable) -> list[str]:
+    """Torch's kernel of each row: of an attention its library, of a norm whether inductor made it; "" for other kernels."""
+    columns = (table.kind, table.phase, table.op, table.variant, backend(table))
+    return [
+        f"{VARIANTS[library]}_{Phase(phase).name.lower()}" if kind == Kind.ATTENTION
+        else NORMS[op] + "_compiled" * (variant == VARIANT_CODES["compiled"]) if kind == Kind.MEMORY and op in NORMS
+        else ""
+        for kind, phase, op, variant, library in zip(*(column.tolist() for column in columns), strict=True)
+    ]  # fmt: skip
+
+
+def knows(word: str, sku: Sku) -> bool:
+    """Whether the carry-over of this kernel to the SKU's generation was measured."""
+    return sku.generation in facts()["error"].get(word, {})
+
+
 def error(word: str, sku: Sku) -> float:
     """What a carry-over to a SKU's generation adds to the half-width of log(time): 90 % of its errors, both sides known.
 
-    Where they are known for no GPU of the generation, the largest of the others.
+    Where they are known for no GPU of the generation, the largest of the others. Of short and long kernels the largest.
     """
-    known: dict[str, float] = facts()["error"][word]
-    return float(known.get(sku.generation, max(known.values())))
+    return float(max(_known("error", word, sku)))
+
+
+def unsure(names: list[str], sku: Sku, time_s: Floats) -> Floats:
+    """`error` by row, for kernels that take as long as `time_s`."""
+    return _of("error", names, sku, time_s)
+
+
+def _of(section: str, names: list[str], sku: Sku, time_s: Floats) -> Floats:
+    """By row the entry of a section for its word: lines over log(time) between `knots_s`."""
+    words_, which = np.unique(np.array(names, str), return_inverse=True)
+    found, knots = np.zeros(len(names)), np.log(facts()["knots_s"])
+    for at, word in enumerate(words_.tolist()):
+        rows = which == at
+        found[rows] = np.interp(np.log(time_s[rows]), knots, np.resize(_known(section, word, sku), len(knots)))
+    return found
+
+
+def _known(section: str, word: str, sku: Sku) -> Floats:
+    """An entry, one number or one a knot; of a generation that is not there no bias, and the largest error of the others."""
+    known: dict[str, Any] = facts()[section].get(word, {})
+    if sku.generation in known:
+        return np.atleast_1d(np.array(known[sku.generation], float))
+    if section == "bias" or not known:
+        return np.zeros(1)
+    size = len(facts()["knots_s"])
+    found: Floats = np.max([np.resize(one, size) for one in known.values()], axis=0)
+    return found
 
 
 @cache

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tilewise.hwdb.admission import BYTES_MAX, FILES
 from tilewise.hwdb.errors import InvalidInput, TooLarge
+from tilewise.hwdb.record import Record
 
 FILE_BYTES_MAX = 256 * 2**20
 FILES_MAX = 200
@@ -16,8 +16,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,80}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
-@dataclass(frozen=True, slots=True)
-class Announced:
+class Announced(Record):
     """A file that an upload will bring."""
 
     size_bytes: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.errors import Conflict, NotAvailable, NotFound
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.store import tables
 from tilewise.hwdb.store.engine import open_engine, reading, writing
 from tilewise.hwdb.store.shelf import Shelf
@@ -26,17 +26,15 @@ QUOTA_BYTES = 2**30  # of one tenant
 SHARED = ""  # the tenant whose calibrations everybody sees
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Record):
     """What every question needs to know, in memory. Keys are (tenant, sku)."""
 
     revision: int = -1
-    ids: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
-    active: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    ids: Mapping[tuple[str, str], tuple[str, ...]] = {}
+    active: Mapping[tuple[str, str], str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One line of the audit log. action: "upload", "publish", "rollback", "delete" or "expire"; at: seconds since 1970."""
 
     number: int

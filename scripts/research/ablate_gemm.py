@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import csv
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels import roofline

@@ -1,8 +1,11 @@
-"""One key of a config changed at a time: our parameters against those of the transformers library's own class, on the meta device.
+"""One key of a config changed at a time, beside the transformers library's own class on the meta device: parameters, FLOPs, cache.
 
-    python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--sample N] [--output trials.csv]
+    python scripts/research/check_keys.py [FAMILY ...] [--configs DIR] [--flops] [--sample N] [--output trials.csv]
 
-Each trial is exact, refused with the key's name, or wrong. What the class itself refuses to build is no trial.
+Each trial is exact, refused with the key's name, or wrong. What the class itself refuses to build is no trial. With --flops each
+changed sparse default runs too: the FLOPs of a forward by torch's FlopCounterMode, of every eighth of a backward besides, and the
+bytes of keys and values in the cache that the model fills. Left out on both sides: scans and their convolutions, indexers' scores (the
+library writes them out in Python), the rotary angles. Some classes do not run on the meta device: their FLOPs are "unknown".
 """
 
 from __future__ import annotations
@@ -14,23 +17,43 @@ import json
 import random
 import re
 import sys
+import tomllib
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+import library_class
+import numpy as np
+from library_class import SEQUENCE, Truth, model_class
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.table import Kind, OperatorTable
 from tilewise.server.architecture import count, read
 from tilewise.server.architecture.families import Family, family, names
+from tilewise.server.operators import build
+from tilewise.server.operators.conventions import by_shape
+from tilewise.server.operators.plan import Plan
+from tilewise.server.step.memory import kv_cache_bytes
+from tilewise.server.workload import Workload
 
 DEPTH = 6  # layers of a trial: enough for every pattern of layers but a period of its own
 _DEPTHS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|(en|de)coder_layers|num_decoder_layers|depth)$")
 _NOT_TRIED = re.compile(
     r"_token_id$|_token_index$|^_|^use_cache$|^num_labels$|^(return_dict|output_|is_|chunk_size_feed|torchscript)"
 )
-_TABLES = ("SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ", "IMAGE_TEXT_TO_TEXT", "MASKED_LM", "CAUSAL_LM", None)
+_LEFT_OUT = ("scan", "conv1d", "rope_angles", "indexer_scores")
+_PASSES = {
+    "forward_flops": Workload(phase="prefill", sequence=SEQUENCE, logits="all", stack="transformers"),
+    "step_flops": Workload(phase="train", sequence=SEQUENCE, optimizer="none", stack="transformers"),
+}
+_DECODE = Workload(phase="decode", context=SEQUENCE, stack="transformers")
+# What a class needs beside its defaults to be a model
+_NEEDED = tomllib.loads(Path(__file__).with_name("compare_families.toml").read_text(encoding="utf-8"))["keys"]
 _OVERLOOKED = {"bloom-7b1-llmanalysis", "t5-v1_1-xxl-encoder"}  # files whose keys the library itself overlooks
 # T5: the class ties what published files have apart
 _OTHERWISE = {("t5", "tie_word_embeddings"), ("mt5", "tie_word_embeddings"), ("umt5", "tie_word_embeddings")}
@@ -45,38 +68,15 @@ class Trial:
     base: str
     key: str
     value: str
-    outcome: str  # "exact", "refused", "wrong"
-    counted: int | str
-    true: int
+    parameters: str  # "exact", "refused", "wrong", "unknown": the class does not say
+    forward_flops: str
+    step_flops: str
+    cached_bytes: str
+    detail: str = ""
 
-
-def model_class(model_type: str) -> Any | None:
-    """The class that the library's auto classes build for a model_type; None where it has none."""
-    import transformers
-    from transformers.models.auto import modeling_auto as auto
-
-    for table in _TABLES:
-        found = getattr(auto, f"MODEL_FOR_{table}_MAPPING_NAMES" if table else "MODEL_MAPPING_NAMES").get(model_type)
-        if found is not None:
-            return getattr(transformers, found if isinstance(found, str) else found[0])
-    return None
-
-
-def true_count(config: dict[str, Any]) -> int | None:
-    """Parameters of the class on the meta device; None where the class does not accept the config."""
-    import torch
-    from transformers import CONFIG_MAPPING
-    from transformers.initialization import no_init_weights
-
-    built = model_class(config["model_type"])
-    try:
-        own = CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(config))
-        with torch.device("meta"), no_init_weights():
-            model = built._from_config(own) if hasattr(built, "_from_config") else built(own)  # type: ignore[union-attr]
-            model.tie_weights()
-    except Exception:  # noqa: BLE001  # whatever the class refuses is no trial
-        return None
-    return sum(parameter.numel() for parameter in model.parameters())
+    @property
+    def wrong(self) -> bool:
+        return "wrong" in (self.parameters, self.forward_flops, self.step_flops, self.cached_bytes)
 
 
 def shallow(config: dict[str, Any]) -> dict[str, Any]:
@@ -100,9 +100,10 @@ def defaults(model_type: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
     kind = CONFIG_MAPPING[model_type]
     whole = json.loads(json.dumps(kind().to_dict(), default=str))
-    sparse = {"model_type": model_type, **_depths(whole)}
-    if true_count(sparse) is None:
-        sparse = {"model_type": model_type}  # the class wants its depth and another key changed together
+    needed = _NEEDED.get(model_type, {})
+    sparse = {"model_type": model_type, **_depths(whole), **needed}
+    if library_class.built(sparse) is None:
+        sparse = {"model_type": model_type, **needed}  # the class wants its depth and another key changed together
     saved = json.loads(json.dumps(kind.from_dict(copy.deepcopy(sparse)).to_dict(), default=str))
     return sparse, {**saved, "model_type": model_type}
 
@@ -168,23 +169,54 @@ def edited(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[st
     return result
 
 
-def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any) -> Trial | None:
+def judged(config: dict[str, Any], base: str, path: tuple[str, ...], value: Any, runs: bool = False) -> Trial | None:
     """The trial of one changed key; None where the class does not build it."""
-    true = true_count(config)
+    runs = runs and base == "sparse" and config["model_type"] != "mllama"  # whose cross-attention wants an image
+    backward = not path or zlib.crc32(f"{path}{value}".encode()) % 8 == 0  # the same ones each time
+    true = library_class.truth(config, runs, backward)
     if true is None:
         return None
-    counted: int | str
+    name = config["model_type"], base, ".".join(path), str(value)
     try:
-        counted = int(count(read(json.dumps(config))).total)
-        outcome = "exact" if counted == true else "wrong"
+        ours = counted(config, runs and not true.why)
     except TilewiseError as error:
-        counted, outcome = error.message, "refused" if _named(error, path, config["model_type"]) else "wrong"
-    return Trial(config["model_type"], base, ".".join(path), str(value), outcome, counted, true)
+        outcome = "refused" if _named(error, path, config["model_type"]) else "wrong"
+        return Trial(*name, outcome, outcome, outcome, outcome, error.message)
+    pairs = [(getattr(ours, quantity), getattr(true, quantity)) for quantity in QUANTITIES]
+    outcomes = ["unknown" if right is None else "exact" if left == right else "wrong" for left, right in pairs]
+    differing = [
+        f"{left} for {right}" for (left, right), outcome in zip(pairs, outcomes, strict=True) if outcome == "wrong"
+    ]
+    return Trial(*name, *outcomes, ", ".join(differing) or true.why)
+
+
+QUANTITIES = ("parameters", "forward_flops", "step_flops", "cached_bytes")
+
+
+def counted(config: dict[str, Any], runs: bool) -> Truth:
+    """Our side of the same; the towers of a model that has a text part do not run."""
+    arch = read(json.dumps(config))
+    total = int(count(arch).total)
+    if not runs:
+        return Truth(total)
+    if family(config["model_type"]).parts:
+        arch = replace(arch, stacks=arch.stacks[-1:])
+    forward, step = (products(build(arch, workload)) for workload in _PASSES.values())
+    return Truth(total, forward, step, int(kv_cache_bytes(arch, Plan.of(_DECODE))))
+
+
+def products(table: OperatorTable) -> int:
+    """FLOPs of a table as FlopCounterMode counts them: every query-key pair of attention."""
+    names = np.array([label.name for label in table.labels])[table.label]
+    pairs = 2.0 * table.batch * table.heads * table.seq_q * table.seq_kv * (table.head_dim + table.head_dim_v)
+    full = np.where(table.kind == Kind.ATTENTION, pairs * np.where(table.phase == 1, 2, 1), table.executed_flops)
+    return int(by_shape(table, np.where((table.flops > 0) & ~np.isin(names, _LEFT_OUT), full, 0.0))[0])
 
 
 def _named(error: TilewiseError, path: tuple[str, ...], family: str) -> bool:
     """Whether a refusal names the changed key, by its own or by our name, or what the base lacks."""
-    known = [key for table in _tables(family) for key in table.keys.get(path[-1], ())] if path else []
+    spelled = (path[-1], ".".join(path)) if path else ()
+    known = [key for table in _tables(family) for name in spelled for key in table.keys.get(name, ())]
     return "is needed and not given" in error.message or any(key in error.message for key in (*path[-1:], *known))
 
 
@@ -225,6 +257,16 @@ def known() -> list[str]:
     return [name for name in names() if model_class(name) is not None and not family(name).part_of]
 
 
+def drawn(number: int) -> Callable[[str], list[Any]]:
+    """Of a family its sparse default and so many changed keys of it, the same ones each time."""
+
+    def draw(model_type: str) -> list[Any]:
+        first, *rest = (trial for trial in trials(model_type) if trial[1] == "sparse")
+        return [first, *random.Random(model_type).sample(rest, min(number, len(rest)))]
+
+    return draw
+
+
 def sampled(number: int, seed: int = 0) -> list[Trial]:
     """So many trials, drawn evenly over the families, the same ones each time."""
     draw = random.Random(seed)
@@ -241,20 +283,24 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("families", nargs="*")
     parser.add_argument("--configs", type=Path)
+    parser.add_argument("--flops", action="store_true")
+    parser.add_argument("--sample", type=int, help="of each family, the default and so many trials of a sparse file")
     parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
     import transformers
 
     transformers.logging.set_verbosity_error()
     sources = [published(arguments.configs)] if arguments.configs else []
-    sources += [trials(name) for name in arguments.families or (() if arguments.configs else known())]
+    draw = drawn(arguments.sample) if arguments.sample else trials
+    sources += [draw(name) for name in arguments.families or (() if arguments.configs else known())]
     results = []
     for source in sources:
-        for trial in filter(None, (judged(*each) for each in source)):
+        for trial in filter(None, (judged(*each, runs=arguments.flops) for each in source)):
             results.append(trial)
-            if trial.outcome == "wrong":
+            if trial.wrong:
                 print(*astuple(trial), sep="  ", flush=True)
-    print(dict(Counter(trial.outcome for trial in results)), f"of {len(results)} trials", file=sys.stderr)
+    for quantity in QUANTITIES:
+        print(quantity, dict(Counter(getattr(trial, quantity) for trial in results)), file=sys.stderr)
     if arguments.output:
         with arguments.output.open("w", newline="", encoding="utf-8") as lines:
             csv.writer(lines).writerows(astuple(trial) for trial in results)

@@ -22,7 +22,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from msgspec.structs import replace
 from transformers import CONFIG_MAPPING, AutoConfig
 from transformers.models.auto import modeling_auto
 

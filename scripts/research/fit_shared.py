@@ -23,7 +23,7 @@ from tilewise.server.validate import rules
 from tilewise.server.validate.models import step_reports
 from tilewise.server.validate.sheet import read
 
-MEASURED = Path(__file__).resolve().parent.parent / "tests" / "accuracy" / "measured"
+MEASURED = Path(__file__).resolve().parents[2] / "tests" / "accuracy" / "measured"
 PARTS = np.arange(0, 101) / 100
 COVERED = 0.9
 SIGMAS = 1.645  # of a 90 % interval

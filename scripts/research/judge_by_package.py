@@ -7,9 +7,9 @@ No time may be fitted or tuned on what this prints. `python scripts/docs judge_b
 
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.calibration.published import aiconfigurator, points
 from tilewise.calibration.published.rows import Rows

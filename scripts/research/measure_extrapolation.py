@@ -9,12 +9,12 @@ predicted. FOLDER holds gemm.csv, attention.csv and moe.csv, for the models of o
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from measure_transfer import loaded
+from msgspec.structs import replace
 
 from tilewise.calibration.published import points
 from tilewise.hwdb.calibration import Calibration

@@ -2,26 +2,31 @@
 
     python scripts/research/measure_transfer.py FOLDER [--write]
 
-FOLDER holds gemm.csv, attention.csv, moe.csv, memory_bound_ops.csv and collective.csv. Both sides are others' times of one
-shape by one engine (kernels differ between generations: that is part of the error). --write puts the errors where the
-kernel models read them (hwdb/kernels/transfer.toml); `python scripts/docs measure_transfer.table` writes the page.
+FOLDER holds gemm.csv, attention.csv, moe.csv, memory_bound_ops.csv and collective.csv, and a folder cudnn-frontend. Both sides are
+others' times of one shape by one engine (kernels differ between generations: that is part of the error), or our model of
+torch's kernels here and their published times there (torch_kernels.py). --write puts what is missed where the kernel models
+read it (hwdb/kernels/transfer.toml); `python scripts/docs measure_transfer.table` writes the page.
 """
 
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import torch_kernels
+import transfer_file
+from msgspec.structs import replace
 
 from tilewise.calibration.published import points, rows
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.kernels import transfer
 from tilewise.hwdb.kernels.collective.fitted import OPERATIONS
 from tilewise.hwdb.kernels.gemm import fitted as gemm
+from tilewise.hwdb.kernels.learning.regression import replayed_s
+from tilewise.hwdb.kernels.memory import fitted as memory
 from tilewise.hwdb.kernels.software import Origin, Software
 from tilewise.hwdb.precision import FORMATS, Precision
-from tilewise.hwdb.table import OP_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
+from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Kind, Label, Layout, OperatorTable, Phase, table_from_columns
 from tilewise.hwdb.times import State
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,9 +38,6 @@ LABEL = [Label(name="point", layer="", part="")]
 COLLECTIVE = [OP_CODES[name] for name in OPERATIONS]
 ELEMENT = np.array([FORMATS[precision].bytes for precision in Precision])
 COVERAGE = 0.9
-HEAD = """# How far an operator lies off that is carried over from a sibling by the ratio of both rooflines: half-widths of log(time)
-# that hold 90 % of what was measured on both sides. Written by scripts/research/measure_transfer.py; see docs/published.md.
-"""
 
 
 def pairs(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -104,13 +106,14 @@ def _work(table: OperatorTable, both: points.Points) -> OperatorTable:
 
 
 def _matched(keys: np.ndarray, gpu: np.ndarray, seconds: np.ndarray, mine: np.ndarray) -> np.ndarray:
-    """log(carried over / published) of the keys that both have."""
+    """log(carried over / published) of the keys that both have, and the published seconds, shape (2, keys)."""
     sides = [
         {key: s for key, s in zip(keys[rows].tolist(), seconds[rows].tolist(), strict=True)}
         for rows in (mine & (gpu == 0), mine & (gpu == 1))
     ]
     common = sorted(sides[0].keys() & sides[1].keys())
-    return np.log([sides[0][key] / sides[1][key] for key in common]) if common else np.zeros(0)
+    here, there = (np.array([side[key] for key in common]) for side in sides)
+    return np.stack([np.log(here / there), there]) if common else np.zeros((2, 0))
 
 
 def _plain(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
@@ -118,7 +121,7 @@ def _plain(folder: Path, target: str) -> Iterator[tuple[str, np.ndarray]]:
     here, there = (Database.packaged().sku(name) for name in (target, SOURCE))
     found = [rows.read(folder / "memory_bound_ops.csv", name) for name in (SOURCE, target)]
     if all(found):
-        yield "memory", _casts(found, here, there)
+        yield "cast", _casts(found, here, there)
     found = [rows.read(folder / "collective.csv", name) for name in (SOURCE, target)]
     sides = [points.collectives(one) for one in found]
     op, ranks, size, _ = (np.concatenate(some) for some in zip(*sides, strict=True))
@@ -158,8 +161,14 @@ def layouts() -> np.ndarray:
     table = gemm.table({"gemm": some})
     forward = replace(table, layout=np.full(len(table), int(Layout.FORWARD)))
     predicted = gpu.predict(forward, State.BURST).time_s
-    off = np.log(predicted / gemm.measured_s({"gemm": some}))
-    return off[np.isfinite(off)]
+    measured_s = gemm.measured_s({"gemm": some})
+    return _finite(predicted, measured_s)
+
+
+def _finite(predicted_s: np.ndarray, measured_s: np.ndarray) -> np.ndarray:
+    """log(predicted / measured) of what is answered, and the measured seconds, shape (2, points)."""
+    off = np.log(predicted_s / measured_s)
+    return np.stack([off, measured_s])[:, np.isfinite(off)]
 
 
 def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
@@ -170,10 +179,38 @@ def engines(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
         use = np.array([mark in one.kernel and set(one.formats) == {"bf16"} for one in both.origins])[both.software]
         some = both[use]
         table = replace(some.table, precision=np.full(len(some.measured_s), int(Precision.BF16)))
-        off = np.log(gpu.predict(_work(table, some), State.BURST).time_s / some.measured_s)
+        predicted_s = gpu.predict(_work(table, some), State.BURST).time_s
         for word in sorted(set(_words(family, some.table))):
-            mine = (np.array(_words(family, some.table)) == word) & np.isfinite(off)
-            yield f"engine_{word}", off[mine]
+            mine = np.array(_words(family, some.table)) == word
+            yield f"engine_{word}", _finite(predicted_s[mine], some.measured_s[mine])
+
+
+def flash(folder: Path, target: str = "a100-sxm-80gb") -> Iterator[tuple[str, np.ndarray]]:
+    """Flash-attention 2's forward, which torch runs on Ampere: our model of the H100's carried over; one engine's by another's."""
+    both = points.points("attention", {target: loaded(folder, "attention", target)})
+    engines = ("flash_attention", "vllm_flash_attn")
+    plain = [set(one.formats) == {"bf16"} and one.phase == "forward" and not one.latent for one in both.origins]
+    kernel = np.array([one.kernel if use else "" for one, use in zip(both.origins, plain, strict=True)])[both.software]
+    some = both[kernel == engines[0]]
+    asked = replace(some.table, variant=np.full(len(some.measured_s), VARIANT_CODES["flash"]),
+                    precision=np.full(len(some.measured_s), int(Precision.BF16)))  # fmt: skip
+    yield (
+        "flash_forward",
+        _finite(torch_kernels.carried(_work(asked, some), Database.packaged().sku(target)), some.measured_s),
+    )
+    which = np.where(kernel == engines[0], 0, 1)
+    yield "engine_attention_forward", _matched(both.shapes, which, both.measured_s, kernel != "")
+
+
+def ours(target: str = "h200-sxm-141gb") -> np.ndarray:
+    """Memory-bound kernels of the two GPUs that we measured: the H100's carried over, against held out points."""
+    here = Database.packaged().gpu(target)
+    held = {}
+    for family in memory.MEASURED:
+        columns = here.calibration.measurements(family)
+        use = columns["held"].astype(bool)
+        held[family] = {name: values[use] for name, values in columns.items()}
+    return _finite(torch_kernels.carried(memory.table(held), here.sku), replayed_s(held))
 
 
 def table(shared: Path) -> str:
@@ -183,11 +220,14 @@ def table(shared: Path) -> str:
 
 def carried(folder: Path) -> list[tuple[str, str, np.ndarray]]:
     """(operator, GPU, logs of carried over / published) of everything that both sides are known of."""
-    found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if len(off)]
+    found = [(word, target, off) for target in TARGETS for word, off in pairs(folder, target) if off.size]
     found += [("gemm", target, kin(folder, target, source)) for target, source in KIN.items()]
     found.append(("layout", SOURCE, layouts()))
+    found.append(("memory", "h200-sxm-141gb", ours()))
     found += [(word, SOURCE, off) for word, off in engines(folder)]
-    return found
+    found += [(word, TARGETS[0], off) for word, off in flash(folder)]
+    theirs = torch_kernels.missed(folder / "cudnn-frontend")
+    return found + [(word, torch_kernels.SKUS["gb200"], off) for word, off in theirs]
 
 
 def page(found: list[tuple[str, str, np.ndarray]]) -> str:
@@ -202,28 +242,12 @@ def main(folder: Path, write: bool) -> None:
     found = carried(folder)
     print(page(found))
     if write:
-        place = ROOT / "hwdb" / "kernels" / "published" / "transfer.toml"
-        place.write_text(HEAD + "\n".join(errors(found)) + "\n", encoding="utf-8")
-
-
-def errors(found: list[tuple[str, str, np.ndarray]]) -> Iterator[str]:
-    """Lines of transfer.toml: by operator, then by generation of the GPU that a time is carried to."""
-    pooled: dict[str, dict[str, list[np.ndarray]]] = {}
-    for word, target, off in found:
-        pooled.setdefault(word, {}).setdefault(Database.packaged().sku(target).generation, []).append(off)
-    known = {
-        word: {name: float(np.quantile(np.abs(np.concatenate(some)), COVERAGE)) for name, some in by.items()}
-        for word, by in pooled.items()
-    }
-    # no pair has both sides of a backward: the forward's error, and half as much again
-    known["attention_backward"] = {name: 1.5 * value for name, value in known["attention_forward"].items()}
-    known["cast"] = {name: value / 2 for name, value in known["memory"].items()}  # of what is left without its cast
-    for word in sorted(known):
-        yield f"[error.{word}]"
-        yield from (f"{name} = {value:.3f}" for name, value in sorted(known[word].items()))
+        place = ROOT / "hwdb" / "kernels" / "transfer.toml"
+        place.write_text(transfer_file.text(found), encoding="utf-8")
 
 
 def line(word: str, target: str, off: np.ndarray) -> str:
+    off, _ = off
     p90 = float(np.exp(np.quantile(np.abs(off), COVERAGE)))
     return f"| {word} | {target} | {len(off)} | {100 * (np.exp(np.median(off)) - 1):+.0f} | {100 * np.median(np.abs(np.exp(off) - 1)):.0f} | {p90:.2f} |"
 

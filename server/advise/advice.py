@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
+from tilewise.hwdb.record import Record
 from tilewise.server.step.report import Report
 
 
@@ -25,8 +25,7 @@ class Verdict(StrEnum):
     SLOWER = "slower"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
+class Effect(Record, kw_only=True):
     """What a change does to one workload on one GPU.
 
     time_ratio: GPU-seconds of a token after over before, with the bounds of its 90 % interval; step_ratio: of the step's time
@@ -41,8 +40,7 @@ class Effect:
     energy_ratio: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(Record, kw_only=True):
     """One piece of advice.
 
     changes: (field, value as it is, value advised); effects: one for each that is asked, in their order
@@ -74,8 +72,7 @@ class Recommendation:
         return Verdict.SLOWER if self.low > 1 else Verdict.CANNOT_TELL
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Advice:
+class Advice(Record, kw_only=True):
     """The whole answer: the model as it is (one report for each that is asked), advice, one sentence, what it leaves out."""
 
     baseline: tuple[Report, ...]

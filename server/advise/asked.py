@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.server.advise.subject import Subject
 from tilewise.server.architecture import Architecture
@@ -23,8 +23,7 @@ CHUNK = 512  # shapes in one pass: some 20 MB of operators, and some 30 ms betwe
 Changes = dict[str, Ints]  # canonical size -> its value in every candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Record):
     """One workload on one GPU; weight: its share of all tokens."""
 
     gpu: Gpu
@@ -32,8 +31,7 @@ class Asked:
     weight: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Figures:
+class Figures(Record):
     """What a pass over candidates yields.
 
     time_s: (asked, candidates) seconds a step; NaN where the shape cannot be or is refused

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from collections import defaultdict
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from tilewise.hwdb.record import Record
 from tilewise.server.step.idle import IDLE, ISSUE
 from tilewise.server.step.losses import CAUSES
 from tilewise.server.step.report import Operator, Report
@@ -15,8 +15,7 @@ from tilewise.server.step.report import Operator, Report
 MOST = 0.35  # of all that is saved: an operator with less is not named
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Record):
     """code: stable, as causes.toml has it; sentence: which operator, which kernel, what changed in it; no full stop."""
 
     code: str

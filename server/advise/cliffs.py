@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.server.advise.cause import why
 from tilewise.server.advise.subject import Subject
@@ -23,8 +24,7 @@ SLOPE = 1.5  # times the step of the size itself: what time may do anyway when a
 MOST = 40  # cliffs that are told, the highest first; twice as many jumps are looked into
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cliff:
+class Cliff(Record, kw_only=True):
     """time_ratio: time for the same work at `bad` over that at `good`, its neighbour; cause, message: as of advice."""
 
     field: str
@@ -122,4 +122,4 @@ def _report(subject: Subject, workload: Workload, gpu: Gpu, axes: Sequence[Axis]
     point = {axis.field: axis.values[at] for axis, at in zip(axes, place, strict=True)}
     work = {field: value for field, value in point.items() if field in OF_WORKLOAD}
     sizes = {field: value for field, value in point.items() if field not in OF_WORKLOAD}
-    return predict(gpu, subject.read(sizes), replace(workload, **work))  # type: ignore[arg-type]
+    return predict(gpu, subject.read(sizes), replace(workload, **work))

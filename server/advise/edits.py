@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked, as_changes, beyond_size, figures, gains
 from tilewise.server.advise.proposals import proposals
@@ -20,8 +20,7 @@ LEAST_GAIN = 0.002  # below it an edit is not worth a line; the spread of repeat
 FREE = 1e-3  # of the parameters: edits that change fewer are ranked by their gain alone
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edit:
+class Edit(Record, kw_only=True):
     """One decision.
 
     field:  the size that is decided; before, after: its values

@@ -26,7 +26,7 @@ def executions(scales: Scales) -> Iterator[Recommendation]:
 def ways(asked: Sequence[Asked]) -> Iterator[list[dict[str, Any]]]:
     """Alternatives of which one is worth telling, as fields of the workload; only what all workloads can change alike."""
     work = asked[0].workload
-    alike = {name for name in vars(work) if len({getattr(each.workload, name) for each in asked}) == 1}
+    alike = {name for name in work.__struct_fields__ if len({getattr(each.workload, name) for each in asked}) == 1}
     if "mode" in alike:
         yield from ([{"mode": mode}] for mode in MODES[MODES.index(work.mode) + 1 :])
     if (

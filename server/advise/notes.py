@@ -28,7 +28,7 @@ def notes(subject: Subject, asked: Sequence[Asked], before: Sequence[Report]) ->
         each.gpu.sku.name: (each, report) for each, report in zip(asked, before, strict=True)
     }.values():
         gpu = each.gpu
-        if gpu.calibration is None or by_ceilings(report):
+        if not gpu.answers_by or by_ceilings(report):
             yield _texts()["uncalibrated"].format(gpu=gpu.sku.name)
         sizes = ", ".join(strided(subject, gpu))
         if sizes:

@@ -6,7 +6,8 @@ What a format does to accuracy is not predicted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
 from tilewise.hwdb.kinds import PRODUCTS

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from math import lcm
 
 from tilewise.hwdb.errors import InvalidInput, OutOfRange
+from tilewise.hwdb.record import Record
 from tilewise.server.advise.advice import Advice, Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.edits import TOLERANCE, best_edits
@@ -27,8 +27,7 @@ WORTH = 0.01  # a smaller gain is no advice: steps on two machines of one SKU di
 FRONT = 4  # re-shapes that are weighed in full
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Neighbourhood:
+class Neighbourhood(Record, kw_only=True):
     """What may change and how far.
 
     tolerance: largest change of the parameters, as a share; vary: sizes that may change (none: all); keep: that must not
@@ -56,8 +55,7 @@ class Neighbourhood:
         return tuple(name for name in (self.vary or subject.varied) if name in FIELDS and name not in self.keep)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Record):
     """Candidates done, of how many."""
 
     done: int

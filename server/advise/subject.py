@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture import Architecture, count, read_with, sizes
 from tilewise.server.architecture.model import Size
 
@@ -19,8 +19,7 @@ FIELDS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(Record):
     """text, overrides, name: of the model as it is, as `read_with` takes them."""
 
     text: str

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from inspect import get_annotations
 from itertools import product
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints
 from tilewise.server.advise.asked import CHUNK, Changes, each_possible
 from tilewise.server.advise.subject import Subject
@@ -19,19 +21,17 @@ from tilewise.server.limits import check_candidates
 from tilewise.server.step.predict import Shapes, predict_many
 from tilewise.server.workload import Workload
 
-OF_WORKLOAD = tuple(field.name for field in fields(Workload) if field.type == "int")
+OF_WORKLOAD = tuple(name for name, kind in get_annotations(Workload).items() if kind == "int")
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(Record):
     """A canonical size, or one of OF_WORKLOAD, and the values it takes."""
 
     field: str
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pass:
+class Pass(Record):
     """Points of one GPU and workload that were predicted together.
 
     at: their places in the grid; shapes: what was predicted of them, None where `error` says why there is none
@@ -88,7 +88,7 @@ def _passes(
 ) -> list[Pass]:
     done: list[Pass] = []
     try:
-        work = replace(workload, **fixed)  # type: ignore[arg-type]
+        work = replace(workload, **fixed)
     except InvalidInput as error:
         return [Pass(gpu, workload, rows, None, error)]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.server.advise.advice import Effect, Kind, Recommendation
 from tilewise.server.advise.asked import Asked, holds, rooms, score
@@ -21,8 +23,7 @@ from tilewise.server.step.report import Report
 NOTHING: Mapping[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class Scales:
+class Scales(Record):
     """A model, what is asked of it, and how it runs as it is: one report for each that is asked.
 
     energy: whether joules are to be made smaller and not seconds; their interval is taken from that of the time
@@ -33,13 +34,15 @@ class Scales:
     asked: Sequence[Asked]
     energy: bool = False
     most_bytes: float = 0.0
-    before: tuple[Report, ...] = field(init=False)
-    room: Floats = field(init=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def before(self) -> tuple[Report, ...]:
         arch = self.subject.architecture
-        object.__setattr__(self, "before", tuple(predict(each.gpu, arch, each.workload) for each in self.asked))
-        object.__setattr__(self, "room", rooms(self.asked, self.most_bytes))
+        return tuple(predict(each.gpu, arch, each.workload) for each in self.asked)
+
+    @cached_property
+    def room(self) -> Floats:
+        return rooms(self.asked, self.most_bytes)
 
     def weigh(
         self, kind: Kind, sizes: Mapping[str, int] = NOTHING, workload: Mapping[str, Any] = NOTHING

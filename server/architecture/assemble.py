@@ -34,6 +34,7 @@ _MIXERS: dict[str, Callable[[Keys], Mixer]] = {
     FULL: lambda keys: (attention.latent if keys["latent"] else attention.grouped)(keys),
     SLIDING: _sliding,
     NOPE: lambda keys: attention.grouped(keys, rotary=False),
+    "cross_attention": lambda keys: attention.grouped({**keys, "qk_norm": keys["cross_qk_norm"]}, cross=True),
     "chunked_attention": lambda keys: attention.grouped(keys, chunk=keys["attention_chunk_size"]),
     "indexed_attention": attention.latent,
     "compressed_sparse_attention": lambda keys: attention.compressed(keys, keys["index_rate"]),
@@ -43,6 +44,7 @@ _MIXERS: dict[str, Callable[[Keys], Mixer]] = {
     "linear_attention": recurrent.gated_delta,
     "kimi_delta": recurrent.kimi_delta,
     "lightning": recurrent.lightning,
+    "gated_recurrence": recurrent.gated_recurrence,
     "conv": recurrent.short_conv,
 }
 
@@ -151,7 +153,8 @@ def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     if narrow is None or agreed(narrow == hidden):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
-    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1])
+    bias = keys["embedding_projection_bias"]
+    return tuple(Linear(name=name, inputs=ways[name][0], outputs=ways[name][1], bias=bias)
                  for name in keys["embedding_projections"])  # fmt: skip
 
 
@@ -168,14 +171,17 @@ def stack(keys: Keys) -> Stack:
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,
+        class_tokens=keys["class_tokens"] * keys["tiles"],
+        pooled=listed(keys, keys["pooled_linears"]),
         extra_parameters=product(keys, keys["stack_extra"]),
     )
 
 
 def vision_keys(keys: Keys) -> Keys:
-    """The keys of a vision tower with the number of its tokens: one a patch, and the class token."""
+    """The keys of a vision tower with the number of its tokens: one a patch, and the class token, of each tile."""
     side = keys["image_size"] // keys["patch_size"]
-    return {**keys, "tokens": side * side + keys["class_tokens"]}
+    tile = side * side + keys["class_tokens"]
+    return {**keys, "tile_tokens": tile, "tokens": tile * keys["tiles"]}
 
 
 def decoder_keys(keys: Keys) -> Keys:

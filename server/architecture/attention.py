@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Norm, Size
@@ -28,7 +27,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
-        extra_parameters=0 if cross else product(keys, keys["attention_extra"]),
+        extra_parameters=keys["cross_extra"] if cross else product(keys, keys["attention_extra"]),
     )
 
 
@@ -81,15 +80,19 @@ def _head_norms(keys: Keys, heads: Size, kv_heads: Size, dim: Size) -> tuple[Nor
 
 
 def rotary_dim(keys: Keys, dim: Size) -> Size:
+    """Dimensions of a head that are rotated, in pairs. Raises InvalidInput for an odd number of them."""
     if not keys["rotary"]:
         return 0
-    if keys["rotary_dim"] is not None:
-        own: Size = keys["rotary_dim"]
-        return own
-    factor = keys["partial_rotary_factor"]
-    if factor == 1.0:
-        return dim
-    return np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
+    turned: Size = keys["rotary_dim"]
+    if turned is None:
+        factor = keys["partial_rotary_factor"]
+        turned = np.floor(dim * factor).astype(np.int64) if isinstance(dim, np.ndarray) else int(dim * factor)
+    if np.any(turned % 2):
+        raise invalid(
+            "head_dim",
+            f"head_dim {dim} leaves an odd number of dimensions to the rotary embedding ({turned}), which turns pairs",
+        )
+    return turned
 
 
 def latent(keys: Keys) -> Attention:
@@ -116,7 +119,13 @@ def latent(keys: Keys) -> Attention:
         norms=(*norms, norm(keys, "kv_a_norm", rank)),
         rope_dim=rope,
         indexer=_indexer(keys) if keys["index_topk"] is not None else None,
-        latent=Latent(kv_rank=rank, rope_dim=rope, nope_dim=nope, q_rank=keys["q_lora_rank"] or 0),
+        latent=Latent(
+            kv_rank=rank,
+            rope_dim=rope,
+            nope_dim=nope,
+            q_rank=keys["q_lora_rank"] or 0,
+            caches_whole=keys["caches_whole"],
+        ),
     )
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import (
     Architecture,
     Attention,
@@ -24,8 +24,7 @@ from tilewise.server.architecture.sizes import column
 _Counted = Linear | Norm | Embedding
 
 
-@dataclass(frozen=True, slots=True)
-class ParameterCount:
+class ParameterCount(Record):
     """total:  every parameter once (a tied table once)
     active: total less the routed experts a token does not visit; the input embedding is in it
     parts:  embedding, lm_head, attention, mlp, experts, shared_experts, router, norm, recurrent, vision, audio, other
@@ -85,7 +84,7 @@ def _add_stack(parts: dict[str, Size], stack: Stack, alone: bool) -> Size:
         idle = idle + _add_block(own, block)
     _add(own, "embedding", parameters(stack.embeddings))
     _add(own, "norm", parameters(stack.norms))
-    _add(own, "other", parameters(stack.linears) + parameters(stack.projector) + stack.extra_parameters)
+    _add(own, "other", parameters((*stack.linears, *stack.pooled, *stack.projector)) + stack.extra_parameters)
     if own is not parts:
         _add(parts, stack.role, sum(own.values(), start=0))
     return idle
@@ -127,11 +126,11 @@ def _add_feed_forward(parts: dict[str, Size], feed: FeedForward | None) -> Size:
         _add(parts, "norm", parameters(feed.norms))
         return 0
     one = parameters(feed.expert)
-    _add(parts, "experts", one * feed.count)
+    _add(parts, "experts", one * feed.count + feed.unused_parameters)
     _add(parts, "other", parameters(feed.latent))
     _add(parts, "router", feed.router.parameters + feed.extra_parameters)
     if feed.shared is not None:
         _add(parts, "shared_experts", parameters(feed.shared.projections))
     if feed.shared_gate is not None:
         _add(parts, "shared_experts", feed.shared_gate.parameters)
-    return one * (feed.count - feed.top_k)
+    return one * (feed.count - feed.top_k) + feed.unused_parameters

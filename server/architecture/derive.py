@@ -15,6 +15,8 @@ def derive(keys: Keys) -> None:
     if keys["num_hidden_layers"] is None:
         keys["num_hidden_layers"] = _listed_layers(keys)
     need(keys, "hidden_size")
+    if keys["num_global_layers"] is not None:  # Llama 3.2's tower: after the others
+        keys["num_hidden_layers"] = keys["num_hidden_layers"] + keys["num_global_layers"]
     if keys["mixers"].startswith("zamba") and keys["attention_hidden_size"] is None:
         keys["attention_hidden_size"] = 2 * keys["hidden_size"]  # the hidden state beside the embedding
     if keys["num_attention_heads"] is not None:

@@ -15,6 +15,7 @@ from importlib.resources import files
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 
 _FOLDER = files(__package__).joinpath("families")
 
@@ -107,8 +108,7 @@ def _load(name: str) -> Family:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRules:
+class KeyRules(Record):
     """Knowledge about keys of any family; keys.toml says what each list means."""
 
     harmless: frozenset[str]

@@ -6,7 +6,7 @@ import numpy as np
 
 from tilewise.server.architecture.linear import column, norm, row
 from tilewise.server.architecture.model import Experts, Linear, Mlp, Norm, Size
-from tilewise.server.architecture.sizes import Keys, agreed, invalid, need, product
+from tilewise.server.architecture.sizes import Keys, agreed, divide, invalid, need, product
 
 
 def matrices(keys: Keys, hidden: Size, width: Size, bias: bool, gate_up: str) -> tuple[Linear, ...]:
@@ -31,7 +31,10 @@ def dense(keys: Keys, width: Size) -> Mlp:
 
 
 def experts(keys: Keys) -> Experts | Mlp:
-    """Routed experts, with the shared ones as one wider feed-forward beside them; no experts at all: the shared one."""
+    """Routed experts, with the shared ones as one wider feed-forward beside them; no experts at all: the shared one.
+
+    Zero experts (LongCat) hand a token on as it is: of its visits, those that work are counted, as many as even routing gives.
+    """
     count = need(keys, "num_experts")
     width: Size = keys["intermediate_size"] if keys["moe_intermediate_size"] is None else keys["moe_intermediate_size"]
     shared_width = _shared_width(keys, width)
@@ -46,13 +49,15 @@ def experts(keys: Keys) -> Experts | Mlp:
         )
     if np.any(top_k > count):
         raise invalid("num_experts_per_tok", f"num_experts_per_tok {top_k} is more than num_experts {count}")
+    visible = count if keys["zero_experts"] is None else count + keys["zero_experts"]
+    top_k = divide(top_k * count, visible, "num_experts_per_tok * num_experts", "num_experts + zero_experts")
     hidden = keys["hidden_size"]
     inner = hidden if keys["moe_latent_size"] is None else keys["moe_latent_size"]
     return Experts(
         count=count,
         top_k=top_k,
         width=width,
-        router=Linear(name="router", inputs=hidden, outputs=count, bias=keys["router_bias"]),
+        router=Linear(name="router", inputs=hidden, outputs=visible, bias=keys["router_bias"]),
         expert=matrices(keys, inner, width, keys["expert_bias"], keys["expert_gate_up"]),
         gated=keys["gated"],
         activation=keys["hidden_act"],
@@ -60,6 +65,7 @@ def experts(keys: Keys) -> Experts | Mlp:
         shared=dense(keys, shared_width) if agreed(shared_width > 0) else None,
         shared_gate=Linear(name="shared_gate", inputs=hidden, outputs=1) if keys["shared_gate"] else None,
         extra_parameters=product(keys, keys["router_extra"]),
+        unused_parameters=(visible - count) * 2 * width * inner,
     )
 
 

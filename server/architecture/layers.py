@@ -119,15 +119,21 @@ def _period(keys: Keys, depth: int) -> Sequence[str]:
     return [special if index % period == at else other for index in range(depth)]
 
 
+def _cycle(keys: Keys, depth: int) -> Sequence[str]:
+    """RecurrentGemma: the listed kinds, again and again."""
+    listed = keys["layer_cycle"]
+    return [listed[index % len(listed)] for index in range(depth)]
+
+
 def _first_and_period(keys: Keys, depth: int) -> Sequence[str]:
     """MiMo-V2: the first layer as every `period`-th is full, the others have the window."""
     return [FULL if index == 0 or (index + 1) % keys["period"] == 0 else SLIDING for index in range(depth)]
 
 
 def _at_indices(keys: Keys, depth: int) -> Sequence[str]:
-    """Bamba, LFM2: attention at the listed layers, `other_mixer` elsewhere."""
+    """Bamba, LFM2, Llama 3.2 Vision: `period_mixer` at the listed layers, `other_mixer` elsewhere."""
     chosen = set(keys["attention_indices"] or ())
-    return [FULL if index in chosen else keys["other_mixer"] for index in range(depth)]
+    return [keys["period_mixer"] if index in chosen else keys["other_mixer"] for index in range(depth)]
 
 
 def _kimi(keys: Keys, depth: int) -> Sequence[str]:
@@ -200,6 +206,7 @@ _MIXERS: dict[str, _Rule] = {
     "window_from_layer": _window_from_layer,
     "period": _period,
     "at_indices": _at_indices,
+    "cycle": _cycle,
     "first_and_period": _first_and_period,
     "kimi": _kimi,
     "letters": _letters,

@@ -31,13 +31,14 @@ def row(name: str, inputs: Size, outputs: Size, bias: bool = False) -> Linear:
 
 
 def listed(keys: Keys, tables: list[dict[str, Any]]) -> tuple[Linear, ...]:
-    """Matrices of a family table: {name, inputs, outputs, bias, copies} with sizes as `product` reads them."""
+    """Matrices of a family table: {name, inputs, outputs, bias, copies, weightless} with sizes as `product` reads them."""
     return tuple(
         Linear(
             name=table["name"],
             inputs=product(keys, table["inputs"]),
             outputs=product(keys, table["outputs"]),
             bias=bool(keys[bias] if isinstance(bias := table.get("bias", False), str) else bias),
+            weightless=table.get("weightless", False),
         )
         for table in tables
         for _ in range(int(product(keys, table.get("copies", 1))))

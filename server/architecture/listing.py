@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.families import Family, family, names
 from tilewise.server.architecture.sizes import spelled
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Record):
     """A family for a reader.
 
     what:   "decoder", "encoder", "vision tower", "text, vision" (the parts of a wrapper), "part of qwen3_vl"

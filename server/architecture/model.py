@@ -7,11 +7,13 @@ Architecture whose varied sizes are arrays. Nothing here branches on the value o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewise.hwdb.record import Record
+from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
 
 Size = int | NDArray[np.int64]
 
@@ -24,23 +26,25 @@ class Split(StrEnum):
     NONE = "none"  # every rank holds the whole
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Linear:
-    """y = x W^T (+ b) with W of shape (outputs, inputs)."""
+class Linear(Record, kw_only=True):
+    """y = x W^T (+ b) with W of shape (outputs, inputs).
+
+    weightless: work without parameters of its own: weights that are used again, or activations that mix each other
+    """
 
     name: str
     inputs: Size
     outputs: Size
     bias: bool = False
     split: Split = Split.NONE
+    weightless: bool = False
 
     @property
     def parameters(self) -> Size:
-        return self.inputs * self.outputs + (self.outputs if self.bias else 0)
+        return 0 if self.weightless else self.inputs * self.outputs + (self.outputs if self.bias else 0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Norm:
+class Norm(Record, kw_only=True):
     """A normalisation over `width`; weight and bias say which parameters it has (OLMo's has none).
 
     heads: slices of `width` per token that share the one weight (q_norm of Qwen3: the number of query heads)
@@ -58,8 +62,7 @@ class Norm:
         return self.width * (int(self.weight) + int(self.bias))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attention:
+class Attention(Record, kw_only=True):
     """Softmax attention with grouped heads (MHA, MQA, GQA), projections included.
 
     window:       keys a query sees at most (sliding window); 0: no window
@@ -94,22 +97,22 @@ class Attention:
     latent: Latent | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latent:
+class Latent(Record, kw_only=True):
     """Multi-head latent attention: what the cache holds and what decode may absorb.
 
     kv_rank, rope_dim: cached width per token is kv_rank + rope_dim
     nope_dim:          head_dim = nope_dim + rope_dim
+    caches_whole:      the transformers library's class keeps the keys and values of every head, not what they are made of
     """
 
     kv_rank: Size
     rope_dim: Size
     nope_dim: Size
     q_rank: Size = 0
+    caches_whole: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Indexer:
+class Indexer(Record, kw_only=True):
     """Lightning indexer: scores every cached token with few small heads and keeps `top_k` of them."""
 
     heads: Size
@@ -120,8 +123,7 @@ class Indexer:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recurrent:
+class Recurrent(Record, kw_only=True):
     """A mixer with a state instead of a cache: Mamba 1, Mamba 2, gated delta net, short convolution.
 
     kind:        "mamba1", "mamba2", "gated_delta", "lightning" (MiniMax), "short_conv" (LFM2: no scan)
@@ -147,8 +149,7 @@ class Recurrent:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mlp:
+class Mlp(Record, kw_only=True):
     """Feed-forward: `gated` is act(gate) * up; projections hold one fused gate_up or separate matrices, then down."""
 
     width: Size
@@ -158,14 +159,14 @@ class Mlp:
     norms: tuple[Norm, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
+class Experts(Record, kw_only=True):
     """Mixture of experts: a router, `count` routed experts of which a token visits `top_k`, and shared ones.
 
     expert:  the matrices of one routed expert (gated: gate and up, fused or not, then down)
     shared:  the always-active experts as one wider Mlp, None where absent; shared_gate: its sigmoid gate
     latent:  matrices into and out of the narrower width that the routed experts work in (Nemotron 3), none where absent
     router:  the scoring matrix; extra_parameters: score-correction biases (one an expert)
+    unused_parameters: weights that the class holds and no token reads (LongCat's zero experts)
     """
 
     count: Size
@@ -179,6 +180,7 @@ class Experts:
     shared: Mlp | None = None
     shared_gate: Linear | None = None
     extra_parameters: Size = 0
+    unused_parameters: Size = 0
 
     @property
     def inputs(self) -> Size:
@@ -190,8 +192,7 @@ Mixer = Attention | Recurrent
 FeedForward = Mlp | Experts
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class Block(Record, kw_only=True):
     """One layer: norms, mixers in order (self-attention, then cross-attention in decoders of T5), feed-forward.
 
     layers:       indices of the layers that look exactly so (of the deepest candidate)
@@ -211,14 +212,15 @@ class Block:
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stack:
+class Stack(Record, kw_only=True):
     """A tower of blocks over one token stream.
 
     name:   "decoder", "encoder", "vision", "audio"
     role:   whether the stream's length is the workload's sequence ("text") or fixed by the input ("vision", "audio")
     tokens: fixed length of a non-text stream (patches of one image), 0 for text
     embeddings, linears, norms: before and after the blocks (patch embedding, final norm), over every token
+    class_tokens: those of `tokens` that no patch becomes
+    pooled: matrices after the blocks over one row a sequence (SigLIP's head)
     projector: the matrices that hand the stream to the decoder, over `projector_tokens` (fewer where patches merge)
     """
 
@@ -230,13 +232,14 @@ class Stack:
     embeddings: tuple[Embedding, ...] = ()
     linears: tuple[Linear, ...] = ()
     norms: tuple[Norm, ...] = ()
+    class_tokens: Size = 0
+    pooled: tuple[Linear, ...] = ()
     projector: tuple[Linear, ...] = ()
     projector_tokens: Size = 0
     extra_parameters: Size = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Embedding:
+class Embedding(Record, kw_only=True):
     """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type"."""
 
     name: str
@@ -249,14 +252,14 @@ class Embedding:
         return self.rows * self.width
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Architecture:
+class Architecture(Record, kw_only=True):
     """A whole model.
 
     family:  our name of the family ("llama"); model_type as the config states it
     stacks:  towers in the order they run; a decoder-only model has one, named "decoder"
     head:    the matrix onto the vocabulary (or the task head), None where the model has none
     tied:    the head shares the token embedding's parameters
+    dropout: what is dropped at random in training
     notes:   what a reader of the report should know (stand-in class, MTP modules left out, quantised checkpoint ...)
     """
 
@@ -272,4 +275,5 @@ class Architecture:
     extra_parameters: Size = 0
     dtype: str = "bfloat16"
     name: str = ""
-    notes: tuple[str, ...] = field(default=())
+    dropout: Dropout = NO_DROPOUT
+    notes: tuple[str, ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from tilewise.server.architecture.assemble import architecture, stacks
 from tilewise.server.architecture.canonical import canonical

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.canonical import canonical
+from tilewise.server.architecture.dropout import dropout_of
 from tilewise.server.architecture.families import key_rules
 from tilewise.server.architecture.model import Architecture, Size
 from tilewise.server.architecture.multimodal import assembled, text_part
@@ -42,7 +43,9 @@ def read_with(text: str, overrides: Mapping[str, Size], name: str = "") -> Archi
         raise InvalidInput(message, reason="INVALID_SHAPE", field="architecture") from error
     known = (note for key, note in key_rules().notes.items() if raw.get(key))
     notes = dict.fromkeys(filter(None, (raw.get(NOTE), *result.notes, *known, defaults_note(text, overrides))))
-    return replace(result, notes=tuple(notes)) if notes else result
+    table = table_of(raw)
+    own, family = text_part(raw, table) if table.parts else (raw, table)
+    return replace(result, notes=tuple(notes), dropout=dropout_of(own, family.name))
 
 
 def sizes(text: str, overrides: Mapping[str, int]) -> dict[str, int]:

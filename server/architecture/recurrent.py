@@ -157,6 +157,30 @@ def lightning(keys: Keys) -> Recurrent:
     )
 
 
+def gated_recurrence(keys: Keys) -> Recurrent:
+    """Real-gated linear recurrence (Griffin, arXiv 2402.19427), a scan of one state a channel; its gates are matrices a head."""
+    hidden, heads, kernel = keys["hidden_size"], keys["num_attention_heads"], keys["mamba_d_conv"]
+    inner = hidden if keys["mamba_d_ssm"] is None else keys["mamba_d_ssm"]
+    block = divide(inner, heads, "lru_width", "num_attention_heads")
+    return Recurrent(
+        kind="mamba1",
+        inner=inner,
+        state=1,
+        conv_kernel=kernel,
+        conv_channels=inner,
+        conv_bias=True,
+        projections=(
+            column("linear_y", hidden, inner, True),
+            column("linear_x", hidden, inner, True),
+            Linear(name="input_gate", inputs=inner, outputs=block),
+            Linear(name="recurrent_gate", inputs=inner, outputs=block),
+            row("linear_out", inner, hidden, True),
+        ),
+        state_elements=inner * kernel,
+        extra_parameters=3 * inner,  # both gates' biases and the decays
+    )
+
+
 def _delta_inputs(keys: Keys, hidden: Size, channels: Size, value: Size, heads: Size) -> tuple[Linear, ...]:
     if keys["linear_inputs"] == "apart":
         widths = {"q_proj": (channels - value) // 2, "k_proj": (channels - value) // 2, "v_proj": value}

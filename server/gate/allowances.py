@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import date
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from tilewise.server.deadline import check_alive
 from tilewise.server.gate.findings import rated

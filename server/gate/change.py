@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture import sizes
 from tilewise.server.gate.outcome import Outcome, Side
 from tilewise.server.gate.places import Place, key_of, place_of
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(Record):
     """head and base: the texts, base None where there is none; predictions: what stands for the base's text."""
 
     path: str

@@ -55,7 +55,7 @@ def check(question: Question, gpu_of: GpuOf) -> Answer:
     findings += silenced(policy, today, uncovered(policy, [*unchanged, *checked], whole=question.whole))
     findings += stale(policy, today, findings, checked)
     findings.sort(key=lambda finding: (bool(finding.suppressed_by), -finding.severity))
-    calibrations = {each.gpu.sku.name: each.gpu.calibration.id if each.gpu.calibration else "" for each in asked}
+    calibrations = {each.gpu.sku.name: each.gpu.answers_by for each in asked}
     return Answer(
         verdict=_verdict(comparisons, findings), comparisons=comparisons, findings=findings, unchanged=unchanged,
         calibrations=calibrations,
@@ -116,10 +116,8 @@ def _answered_by(asked: Sequence[Asked], calibration: str, since: str) -> None:
     if not calibration:
         for each in asked:
             _new_enough(each.gpu, since)
-    elif calibration != DATASHEET and all(
-        each.gpu.calibration is None or each.gpu.calibration.id != calibration for each in asked
-    ):
-        known = sorted({each.gpu.calibration.id for each in asked if each.gpu.calibration is not None})
+    elif calibration != DATASHEET and all(each.gpu.answers_by != calibration for each in asked):
+        known = sorted({each.gpu.answers_by for each in asked} - {""})
         message = (
             f"no GPU of the policy has a calibration {calibration[:60]!r}; active are {', '.join(known) or 'none'}"
         )
@@ -127,7 +125,7 @@ def _answered_by(asked: Sequence[Asked], calibration: str, since: str) -> None:
 
 
 def _new_enough(gpu: Gpu, since: str) -> None:
-    known = gpu.calibration.id if gpu.calibration is not None else ""
+    known = gpu.answers_by
     if since and known[: len(since)] < since:
         have = f"its calibration is {known}" if known else "it has no calibration"
         message = f"the policy asks for a hardware database from {since} on, but of {gpu.sku.name} {have}"

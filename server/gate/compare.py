@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import NotAvailable, OutOfRange, TilewiseError
 from tilewise.hwdb.gpu import Gpu

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.server.advise.subject import FIELDS
 from tilewise.server.gate.change import Change
 from tilewise.server.gate.cure import Cures
@@ -24,8 +24,7 @@ from tilewise.server.workload import Workload
 NOT_COVERED = ("TW203", "TW204")  # findings of what no limit judged
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Record):
     """A GPU, called so by the policy, and a workload under which a change is judged; before: the workload as it was for the base."""
 
     gpu: Gpu
@@ -46,8 +45,7 @@ class Asked:
         return f"the base has no prediction of {self.name} on {self.gpu.sku.name}" if change.predictions else "no base"
 
 
-@dataclass(frozen=True, slots=True)
-class Inspector:
+class Inspector(Record):
     """Finds; of a rule that the policy turned off nothing."""
 
     policy: Policy

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tilewise.hwdb.record import Record
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Record):
     """unit: of server.gate.units; less: whether less is better; timed: errs as the step's time (or its reciprocal) does."""
 
     unit: str

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from tilewise.hwdb.errors import TilewiseError
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.architecture.stated import check_stated
@@ -16,8 +17,7 @@ from tilewise.server.step.report import Report
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Record, kw_only=True):
     """values: by metric (server.gate.metrics), those that need a time missing where the step has none, for `refusal`
 
     layers: seconds and wall by kind of layer; timed: the step with its operators, None where it has no time

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields, replace
 from datetime import date
 from difflib import get_close_matches
 from enum import IntEnum
 from itertools import chain, repeat
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import InvalidInput, TilewiseError, TooLarge, unknown
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.texts import has_control, printable, read_toml, texts_of
 from tilewise.hwdb.times import Trust
 from tilewise.server import stacks
@@ -36,8 +38,7 @@ class Severity(IntEnum):
 SEVERITIES = tuple(severity.name.lower() for severity in Severity)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Record, kw_only=True):
     """One limit of one metric: max_regression, a share against the base, or limit, in SI units; the other is None.
 
     max_left_on_table is the limit of a metric of its own.
@@ -58,8 +59,7 @@ class Budget:
     line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowance:
+class Allowance(Record, kw_only=True):
     """A finding that is let through. until: the last day on which it is; None: for ever."""
 
     code: str
@@ -69,8 +69,7 @@ class Allowance:
     line: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Record, kw_only=True):
     """severities: of rules that the policy rates otherwise, "off" among them; since: date that calibrations must reach."""
 
     path: str
@@ -93,7 +92,7 @@ def read(text: str, path: str = "tilewise.toml") -> Policy:
 
 
 CHECK = ("gpus", "hwdb", "workload", "budget", "allow", "rules")
-WORKLOAD = ("name", *(field.name for field in fields(Workload)))
+WORKLOAD = ("name", *Workload.__struct_fields__)
 LIMITS = ("max_regression", "limit", "max_left_on_table")
 BUDGET = ("config", "metric", "gpus", "workloads", *LIMITS, "min_trust", "severity", "message")
 ALLOW = ("code", "config", "reason", "until")

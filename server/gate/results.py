@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 
 from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.gate.change import Change
 from tilewise.server.gate.metrics import LEFT_ON_TABLE
@@ -25,8 +25,7 @@ class Verdict(IntEnum):
     ERROR = 5  # it could not be evaluated
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Record, kw_only=True):
     """changes: `count` of them by path, each made when it is judged; calibration: answers in place of the active one
 
     policy_before: text of the policy before the change, None where it is the same; day: as 2026-11-28
@@ -43,8 +42,7 @@ class Question:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class LayerChange:
+class LayerChange(Record):
     """Seconds of one kind of layer in one step, 0 where it is not; wall: what bounds it after the change."""
 
     name: str
@@ -53,8 +51,7 @@ class LayerChange:
     wall: Wall
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Record, kw_only=True):
     """One metric of a configuration against one budget. base: None where there is nothing before; ratio: of head to base
 
     error: why there is no value; not_judged: why there is no verdict where there is one; layers: the largest change first
@@ -87,8 +84,7 @@ class Comparison:
 _CODES = {Verdict.UNCERTAIN: "TW103", Verdict.ERROR: "TW104", Verdict.NOT_JUDGED: "TW107"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Record, kw_only=True):
     """field: the key at fault, place: where it stands; fix: the nearest good value and its gain. Empty where none is known."""
 
     code: str
@@ -101,8 +97,7 @@ class Finding:
     suppressed_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Record, kw_only=True):
     """calibrations: what answered, by SKU, "" where none did; unchanged: paths of shapes that did not change."""
 
     verdict: Verdict

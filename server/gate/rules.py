@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from tilewise.hwdb.record import Record
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+
+class Rule(Record, kw_only=True):
     """field, multiple, split, follows: of rules about one size; growth: share of a step."""
 
     code: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import fields
+from inspect import get_annotations
 from typing import Any
 
 from tilewise.hwdb.times import Trust
@@ -47,9 +47,8 @@ def schema() -> dict[str, Any]:
 
 def _workload() -> dict[str, Any]:
     known: dict[str, Any] = {"name": TEXT}
-    for field in fields(Workload):
-        kind = {"int": int, "float": float}.get(str(field.type), str)
-        known[field.name] = _one_of(CHOICES[field.name]) if field.name in CHOICES else TYPES[kind]
+    for name, kind in get_annotations(Workload).items():
+        known[name] = _one_of(CHOICES[name]) if name in CHOICES else TYPES[{"int": int, "float": float}.get(kind, str)]
     return _table(known, WORKLOAD, ("name", "phase"))
 
 

@@ -30,7 +30,7 @@ def gpu_message(gpu: Gpu) -> gpu_pb2.Gpu:
         memory_bytes=sku.memory_bytes,
         memory_bandwidth_bytes_per_s=sku.hbm_bytes_per_s,
         power_w=sku.tdp_w,
-        calibration=gpu.calibration.id if gpu.calibration else "",
+        calibration=gpu.answers_by,
     )
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import asdict
+
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.gpu import Gpu
@@ -51,7 +53,7 @@ def program_of(message: workload_pb2.Workload) -> Stack:
 
 def workload_message(workload: Workload) -> workload_pb2.Workload:
     """A workload with every default filled in."""
-    return filled(workload_pb2.Workload, vars(workload))
+    return filled(workload_pb2.Workload, asdict(workload))
 
 
 def gpus_of(names: Sequence[str], database: Database) -> list[Gpu]:

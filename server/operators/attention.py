@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import tomllib
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from typing import Any
 
-from tilewise.hwdb.table import Kind
-from tilewise.server.architecture.model import Attention, Indexer, Latent, Linear, Split
-from tilewise.server.operators.attention_kernel import Heads, kernel, pairs, reach
+from tilewise.server.architecture.model import Attention, Latent, Linear, Split
+from tilewise.server.operators.attention_kernel import Heads, kernel, reach
 from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.indexer import index
 from tilewise.server.operators.linear import accumulate, joined, norm, operation, project, shard
 from tilewise.server.operators.math_attention import math_attention
 from tilewise.server.operators.numbers import Number, choose, local, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.rope_sequences import ROPE_COMPLEX, ROPE_JOIN, ROPE_JOIN_NOTHING, ROPES
-from tilewise.server.operators.sequences import ATTENTION_GATE, CONTIGUOUS, SCALED_QUERIES
+from tilewise.server.operators.sequences import FUSED, OPERATIONS, ROPES
 from tilewise.server.operators.variants import Variant
 from tilewise.server.operators.written_attention import written_attention
 
@@ -32,31 +31,50 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
-    heads = heads_of(plan, att, tokens, source)
+    heads = heads_of(plan, att, style, tokens, source)
     with e.scope(part="attention"):
         if att.indexer is not None:
-            _index(e, plan, att.indexer, att.causal, heads, style)
+            index(e, plan, att, att.indexer, heads, style)
         _project_inputs(e, plan, att, style, heads, input_saved)
         joined = _rotate(e, plan, att, style, heads)
+        if style.scales_q and not plan.fused:
+            operation(e, plan, "scale_q", OPERATIONS["scale"], heads.tokens * heads.q, heads.dim)
         if style.scales_queries and not plan.fused:
-            operation(e, plan, "scale_q", SCALED_QUERIES, heads.tokens * heads.q, heads.dim)
+            operation(e, plan, "scale_q", OPERATIONS["scaled_queries"], heads.tokens * heads.q, heads.dim)
         if plan.decode and not (att.cross or att.shares_kv):
             _append_cache(e, plan, att, style, heads)
         if plan.workload.attention_backend == "math" or (style.broadcasts_kv and same(heads.kv, 1)):
             math_attention(e, plan, heads, causal=att.causal)
         elif style.scores and not plan.fused:
-            written_attention(e, plan, heads, style.scores)
+            written_attention(
+                e, plan, heads, style.scores, rotated=some(att.rope_dim), split=style.fused_qkv == "split"
+            )
         else:
             kernel(e, plan, att, heads, masks=style.masks)
         copied = joined and not (plan.fused or plan.decode)
         if copied:  # q lies head by head after the concatenation, and the output with it
-            e.launches("contiguous", CONTIGUOUS, tokens * heads.q, heads.dim_v, plan.width, direction=e.forward)
-        if any(linear.name == "gate_proj" for linear in att.projections) and not plan.fused:
-            operation(e, plan, "gate", ATTENTION_GATE, tokens, heads.q * heads.dim_v)
+            e.launches(
+                "contiguous",
+                OPERATIONS["contiguous"].forward,
+                tokens * heads.q,
+                heads.dim_v,
+                plan.width,
+                direction=e.forward,
+            )
+        _gate(e, plan, att, heads)
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
-def heads_of(plan: Plan, att: Attention, tokens: Number, source: Number) -> Heads:
+def _gate(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
+    """The output weighed by what a projection of its own says, one value an element or a head."""
+    gates = [linear for linear in att.projections if linear.name == "gate_proj"]
+    if gates and not plan.fused:
+        each = "_head" if same(gates[0].outputs, att.heads) else ""
+        rows, cols = (heads.tokens * heads.q, heads.dim_v) if each else (heads.tokens, heads.q * heads.dim_v)
+        operation(e, plan, "gate", OPERATIONS["attention_gate" + each], rows, cols)
+
+
+def heads_of(plan: Plan, att: Attention, style: Variant, tokens: Number, source: Number) -> Heads:
     """One rank's heads over `tokens` rows; `source` is the key length of cross-attention."""
     seq_q = tokens // plan.batch
     return Heads(
@@ -67,13 +85,13 @@ def heads_of(plan: Plan, att: Attention, tokens: Number, source: Number) -> Head
         tokens=tokens,
         kv_tokens=source * plan.batch if att.cross else tokens,
         seq_q=seq_q,
-        seq_kv=source if att.cross else (_cached(plan, att) if plan.decode else seq_q),
+        seq_kv=source if att.cross else (_cached(plan, att, style) if plan.decode else seq_q),
     )
 
 
-def _cached(plan: Plan, att: Attention) -> Number:
+def _cached(plan: Plan, att: Attention, style: Variant) -> Number:
     """Keys that a new token meets. Transformers' caches keep no more than a window or chunk (DynamicSlidingWindowLayer and its static twin)."""
-    if not plan.stack.masks or some(att.compression):
+    if not plan.stack.masks or some(att.compression) or style.windows_in_scores:
         return plan.context
     span = reach(att)
     return choose(span > 0, smaller(span, plan.context), plan.context)
@@ -99,8 +117,8 @@ def _project_inputs(e: Emitter, plan: Plan, att: Attention, style: Variant, head
     else:  # a chain of low-rank projections
         for linear in inputs:
             project(e, plan, (linear,), heads.tokens, save_input=keep)
-    for n in att.norms:
-        norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp))
+    for n in att.norms if some(att.rope_dim) or not style.norms_rotated else ():
+        norm(e, plan, n, heads.tokens, style, heads=local(n.heads, plan.tp), joined=some(att.rope_dim))
 
 
 def _project_joined(
@@ -128,16 +146,27 @@ def outputs(plan: Plan, att: Attention, inputs: tuple[Linear, ...]) -> list[Numb
 
 def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -> None:
     """Backward copies that bring the gradients of q, k, v into the layout of their matrix (`fused`: see Variant)."""
+    if fused == "index" and not plan.fused:
+        part = heads.tokens * heads.kv * heads.dim * plan.width
+        e.memory("qkv_split", "gather", heads.tokens, heads.kv * heads.dim, part, part, direction=e.forward, repeat=2)
     if not (plan.train and e.keep):
         return
     q, kv = heads.q * heads.dim, heads.kv * heads.dim
     if fused in ("slice", "chunk") and some(att.rope_dim):
         e.save(heads.tokens * (q + kv) * plan.width)  # v is a view of the whole product
     if plan.fused:
+        _regroup_fused(e, plan, att, fused, heads.tokens, q + kv + heads.kv * heads.dim_v)
         return
     if fused in ("", "slice") and some(att.rope_dim):
         for name, count in (("q_grad", heads.q), ("k_grad", heads.kv)):
-            e.launches(name, CONTIGUOUS, heads.tokens * count, heads.dim, plan.width, direction="backward")
+            e.launches(
+                name,
+                OPERATIONS["contiguous"].forward,
+                heads.tokens * count,
+                heads.dim,
+                plan.width,
+                direction="backward",
+            )
     whole = q + kv + heads.kv * heads.dim_v
     size = heads.tokens * whole * plan.width
     if fused == "slice":
@@ -151,15 +180,28 @@ def _regroup(e: Emitter, plan: Plan, att: Attention, fused: str, heads: Heads) -
         rows, cols = (heads.tokens * heads.q, whole / heads.q) if interleaved else (heads.tokens, whole)
         e.memory("qkv_grad", "rope.cat" if interleaved else "cat", rows, cols, size, size, direction="backward")
         if interleaved:
-            e.launches("qkv_grad", CONTIGUOUS, rows, cols, plan.width, direction="backward")
+            e.launches("qkv_grad", OPERATIONS["contiguous"].forward, rows, cols, plan.width, direction="backward")
     if fused == "index":
         _index_backward(e, plan, heads, kv, whole)
+
+
+def _regroup_fused(e: Emitter, plan: Plan, att: Attention, fused: str, tokens: Number, whole: Number) -> None:
+    """Inductor concatenates the gradients where no rotation does it in passing.
+
+    What was gathered is added to zeros, one buffer for keys and one for values, and both to the queries' part.
+    """
+    size = tokens * whole * plan.width
+    memory = partial(e.memory, "qkv_grad", direction="backward")
+    if fused == "index":
+        memory("fill", tokens, whole, 0, size, repeat=2)
+        memory("add", tokens, whole, 3 * size, size)
+    elif fused and not some(att.rope_dim):
+        memory("copy", tokens, whole, size, size)
 
 
 def _index_backward(e: Emitter, plan: Plan, heads: Heads, kv: Number, whole: Number) -> None:
     """Falcon gathers its keys and values by index: both gradients are sorted back into the product's."""
     part, size = heads.tokens * kv * plan.width, heads.tokens * whole * plan.width
-    e.memory("qkv_split", "gather", heads.tokens, kv, part, part, repeat=2)
     e.memory("qkv_grad", "fill", heads.tokens, whole, 0, size, direction="backward", repeat=3)
     e.memory("qkv_grad", "scatter_add", heads.tokens, kv, part, part, direction="backward", kernels=7, repeat=2)
     e.memory("qkv_grad", "transpose", heads.tokens * heads.q, heads.dim, size - 2 * part, size, direction="backward")
@@ -171,9 +213,12 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     if not some(att.rope_dim):
         return False
     whole = same(att.rope_dim, att.head_dim)
-    rope, join = ROPES[style.rope], ROPE_JOIN_NOTHING if whole else ROPE_JOIN
+    rope, join = (
+        FUSED["rope"] if plan.fused else ROPES[style.rope],
+        OPERATIONS["rope_join_nothing" if whole else "rope_join"],
+    )
     if plan.complex_rotation:
-        rope = (ROPE_COMPLEX, ROPE_COMPLEX)
+        rope = OPERATIONS["rope_complex"]
     if (style.repeats_angles or style.sinusoids) and not plan.fused:
         table, times = plan.sequence * att.rope_dim * (style.repeats_angles or plan.width), 8 if style.sinusoids else 2
         e.memory(
@@ -184,7 +229,7 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     k_heads = 1 if shared else heads.kv
     rotated = [("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)]
     for name, count, rows in rotated[:1] if att.shares_kv else rotated:
-        operation(e, plan, name, rope[plan.fused], rows * count, att.rope_dim)
+        operation(e, plan, name, rope, rows * count, att.rope_dim)
         if joins and not plan.fused and not shared:
             operation(e, plan, name, join, rows * count, heads.dim)
     return joins
@@ -198,7 +243,7 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     """
     if plan.workload.cache == "none":
         return
-    width = cache_width(att, heads.kv)
+    width = heads.q * (heads.dim + heads.dim_v) if style.caches_heads else cache_width(att, heads.kv)
     if plan.fused:
         size = heads.tokens * width * plan.width
         e.memory("kv_append", "copy", heads.tokens, width, size, size)
@@ -244,20 +289,23 @@ def project_latent(
     for n in att.norms:
         norm(e, plan, n, heads.tokens, style)
     for linear in inputs:
-        cached = plan.decode and linear.name.startswith("kv")  # engines absorb it, torch's code expands the whole cache
+        cached = plan.decode and linear.name.startswith(
+            "kv"
+        )  # engines absorb it, most of torch's code expands the whole cache
         if linear not in first and not (cached and plan.served):
-            tokens = plan.batch * heads.seq_kv if cached else heads.tokens
+            tokens = plan.batch * heads.seq_kv if cached and not style.caches_heads else heads.tokens
             project(e, plan, (linear,), tokens, save_input=not plan.selective)
     if not plan.served:
-        _join_latent(e, plan, latent, heads)
+        _join_latent(e, plan, latent, heads, style)
 
 
-def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads) -> None:
+def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads, style: Variant) -> None:
     """Queries and keys of every head out of a part without positions and a rotated part, for keys the same for all heads.
 
-    In decode the keys are those of the whole latent cache: transformers expands it at every token, and absorbs nothing.
+    In decode the keys are those of the whole latent cache: transformers expands it at every token, and absorbs nothing. Some
+    families cache every head's keys and values instead.
     """
-    keys = plan.batch * heads.seq_kv * heads.q
+    keys = (heads.tokens if style.caches_heads else plan.batch * heads.seq_kv) * heads.q
     if plan.decode or not plan.fused:
         op = "copy" if plan.fused else "transpose"
         for cols, sharers in ((latent.nope_dim, 1), (latent.rope_dim, heads.q)):
@@ -300,25 +348,4 @@ def _join_latent_backward(e: Emitter, plan: Plan, latent: Latent, heads: Heads, 
         size = count * cols * plan.width
         e.memory("join_heads", "cat", count, cols, size, size, direction="backward")
     for _, cols in joined[1:]:
-        e.launches("join_heads", CONTIGUOUS, rows, cols, plan.width, direction="backward")
-
-
-def _index(e: Emitter, plan: Plan, indexer: Indexer, causal: bool, heads: Heads, style: Variant) -> None:
-    """Sparse-attention indexer: few small heads score every key of their sequence, and the best are kept (G20)."""
-    with e.scope(part="indexer"):
-        for linear in indexer.projections:
-            project(e, plan, (linear,), heads.tokens, save_input=False)
-        for n in indexer.norms:
-            norm(e, plan, n, heads.tokens, style)
-        scored = pairs(heads.seq_q, heads.seq_kv, causal) * plan.batch
-        work, whole = (2.0 * each * indexer.heads * indexer.head_dim for each in (scored, heads.tokens * heads.seq_kv))
-        read = (heads.tokens * indexer.heads + plan.batch * heads.seq_kv) * indexer.head_dim * plan.width
-        e.add(
-            "indexer_scores", e.forward, Kind.GEMM, m=heads.seq_q * indexer.heads, n=heads.seq_kv, k=indexer.head_dim,
-            groups=plan.batch, precision=plan.plain, flops=work if e.keep else 0, executed_flops=whole, bytes_read=read,
-            bytes_written=4 * scored, output_bytes=4,
-        )  # fmt: skip
-        e.memory(
-            "indexer_topk", "topk", heads.tokens, heads.seq_kv, 4 * scored, 8 * heads.tokens * indexer.top_k,
-            direction=e.forward,
-        )  # fmt: skip
+        e.launches("join_heads", OPERATIONS["contiguous"].forward, rows, cols, plan.width, direction="backward")

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
+from tilewise.server.operators.dropout import drop_weights
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
@@ -20,8 +22,7 @@ from tilewise.server.operators.plan import Plan
 CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_utils.cpp, cuDNN 9.10 and later)
 
 
-@dataclass(frozen=True, slots=True)
-class Heads:
+class Heads(Record):
     """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections."""
 
     q: Number
@@ -79,13 +80,13 @@ def kernel(
     dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
-        if not (plan.decode and plan.fused):
-            _mask(e, plan, heads)
+        _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
-        if not same(heads.q, heads.kv):  # in decode keys and values of the whole cache
-            repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
-            kv_heads = heads.q
+    if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):
+        # in decode keys and values of the whole cache
+        repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv) if plan.decode else heads)
+        kv_heads = heads.q
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
     causal = att.causal and not att.cross
@@ -106,6 +107,11 @@ def kernel(
         "library": library,
     }
     _rows(e, plan, heads, kv_heads, scored, computed, shape)
+
+
+def _shares_heads(heads: Heads) -> bool:
+    """Whether transformers leaves it to sdpa to meet several query heads with a key (use_gqa_in_sdpa); beside that, without a mask."""
+    return same(heads.dim, heads.dim_v) and not some(heads.dim // (CUDNN_HEAD_DIM + 1))
 
 
 def _flash_has_no_mask() -> InvalidInput:
@@ -129,6 +135,8 @@ def _rows(
         e, shape, moved, scored if e.keep else 0, computed, phase=phase, direction=e.forward,
         kernels=forward_kernels(plan.decode, flash), statistics=plan.train,
     )  # fmt: skip
+    if plan.train and plan.dropout.attention:
+        drop_weights(e, plan, plan.batch * heads.q * computed)
     if plan.train and e.keep:
         statistics = 0 if plan.core_twice else moved.statistics
         e.save(moved.q + moved.kv + moved.out + statistics)  # out: the projection's input
@@ -151,8 +159,7 @@ def backward_kernels(grouped: Number, flash: Number) -> Number:
     return 4 - flash + choose(grouped, 2, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Moved:
+class Moved(Record):
     """Bytes of attention's operands: queries, keys with values, output, and the softmax statistics of each query."""
 
     q: Number
@@ -224,9 +231,10 @@ def backward_row(
 
 
 def _mask(e: Emitter, plan: Plan, heads: Heads) -> None:
-    if plan.fused:
-        area = heads.seq_q * heads.seq_kv
-        e.memory("mask", "pointwise", heads.seq_q, heads.seq_kv, area, plan.width * area, direction=e.forward)
+    if plan.fused:  # one for every layer of a kind; in decode, where it costs nothing, each has its own
+        rows, once = plan.batch * heads.seq_q, 1 if plan.decode else 1 / larger(e.count, 1)
+        area = rows * heads.seq_kv
+        e.memory("mask", "pointwise", rows, heads.seq_kv, area, plan.width * area, direction=e.forward, repeat=once)
     else:
         make_additive(e, plan, heads.seq_q, heads.seq_kv)
 
@@ -263,12 +271,14 @@ def _masks() -> dict[str, Any]:
 
 def repeat_kv(e: Emitter, plan: Plan, heads: Heads) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given."""
-    rows, cols = heads.kv_tokens * heads.kv, heads.dim
-    small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
     op = "copy" if plan.fused else "transpose.repeat_kv"  # inductor's kernel streams
-    e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=2)
-    if plan.train and e.keep:
-        e.memory("repeat_kv", "reduce.repeat_kv_backward", rows, cols, large, small, direction="backward", repeat=2)
+    rows, widths = heads.kv_tokens * heads.kv, (heads.dim, heads.dim_v)
+    for cols, repeat in [(heads.dim, 2)] if same(*widths) else [(width, 1) for width in widths]:
+        small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
+        e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=repeat)
+        if plan.train and e.keep:
+            back = "reduce.repeat_kv_backward"
+            e.memory("repeat_kv", back, rows, cols, large, small, direction="backward", repeat=repeat)
 
 
 def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:

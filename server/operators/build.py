@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.table import OperatorTable
-from tilewise.server.architecture.model import Architecture, Block, Experts, Norm, Recurrent, Stack
+from tilewise.server.architecture.model import Architecture, Block, Experts, Linear, Norm, Recurrent, Stack
 from tilewise.server.operators import engine
 from tilewise.server.operators.attention import attend
+from tilewise.server.operators.dropout import drop
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.ends import embed, head, optimize, positions, tied
 from tilewise.server.operators.experts import mixture
-from tilewise.server.operators.feedforward import feed_forward
+from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.gathered import gather
 from tilewise.server.operators.linear import accumulate, norm, operation, project
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.parameters import around_parameters, block_parameters, rank_parameters
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.recurrent import recur
-from tilewise.server.operators.sequences import RESIDUAL, SCALE
+from tilewise.server.operators.sequences import OPERATIONS, RESIDUAL
 from tilewise.server.operators.sharding import check
 from tilewise.server.operators.variants import Variant, variant
 from tilewise.server.workload import Workload
@@ -34,6 +35,7 @@ class Ways(NamedTuple):
     feed_forward: Callable[..., None]
 
 
+PER_LAYER = "per_layer_model_projection"
 TORCH = Ways(attend, mixture, feed_forward)
 SERVED = Ways(engine.attend, engine.mixture, feed_forward)
 
@@ -50,7 +52,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     """The emitted rows together with what autograd keeps, before they are stacked; kernels: those of the engine, if any."""
     check(arch, workload)
     workload.program.check_family(arch.model_type)
-    plan, style = Plan.of(workload, kernels, arch.model_type), variant(arch)
+    plan, style = Plan.of(workload, kernels, arch), variant(arch)
     plan = engine.planned(plan, arch) if plan.served else plan
     e = Emitter(plan.plain)
     source: Number = 0
@@ -62,7 +64,7 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
         if not (plan.decode and encoder):
             hidden_tokens = plan.tokens if text else plan.batch * stack.tokens
             _stack(e, plan, stack, style, hidden_tokens, source)
-        source = length if not (plan.decode and encoder) else plan.context
+        source = plan.context if plan.decode and encoder and text else length
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
@@ -76,15 +78,29 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
 
 def _stack(e: Emitter, plan: Plan, stack: Stack, style: Variant, tokens: Number, source: Number) -> None:
     embed(e, plan, stack.embeddings, style, tokens)
+    if plan.dropout.embedding:
+        with e.scope(layer="embedding", part="embedding", count=1):
+            drop(e, plan, tokens, stack.hidden)
     positions(e, plan, stack, style)
-    for linear in stack.linears:
+    for index, linear in enumerate(stack.linears):
+        first = stack.role != "text" and (
+            index == 0 or linear.weightless
+        )  # reads patches or sound, which have no gradient
+        rows = tokens - plan.batch * stack.class_tokens if first else tokens
         with e.scope(layer=f"{stack.name}.linear", part="vision" if stack.role != "text" else "embedding", count=1):
-            project(e, plan, (linear,), tokens, plain=True)
+            project(e, plan, (linear,), rows, plain=True, input_gradient=not first)
+            if (
+                linear.name == PER_LAYER and not plan.fused
+            ):  # by constants, before and after the layers' embeddings join
+                operation(e, plan, "per_layer_scale", OPERATIONS["scale"], tokens, linear.outputs, repeat=2)
     for block in stack.blocks:
         _block(e, plan, stack, block, style, tokens, source)
     for n in stack.norms:
         with e.scope(layer=f"{stack.name}.{n.name}", part="norm", count=1):
             norm(e, plan, n, tokens, style)
+    for linear in stack.pooled:
+        with e.scope(layer=f"{stack.name}.pooled", part="vision", count=1):
+            project(e, plan, (linear,), plan.batch, plain=True)
     for linear in stack.projector:
         with e.scope(layer=f"{stack.name}.projector", part="vision", count=1):
             project(e, plan, (linear,), plan.batch * stack.projector_tokens, plain=True)
@@ -106,8 +122,13 @@ def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
 
 def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
     _norms(e, plan, block, style, tokens)
-    for linear in block.extra_linears:
+    extra = {linear.name: linear for linear in block.extra_linears}
+    gate, back = extra.pop("per_layer_input_gate", None), extra.pop("per_layer_projection", None)
+    for linear in extra.values():
         project(e, plan, (linear,), tokens)
+    if gate is not None and back is not None:
+        whole = sum(linear.outputs for linear in stack.linears if linear.name == PER_LAYER)
+        _per_layer_input(e, plan, gate, back, style, tokens, whole)
     ways = SERVED if plan.served else TORCH
     for mixer in block.mixers:
         if isinstance(mixer, Recurrent):
@@ -120,6 +141,26 @@ def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
         saved = block.parallel and len(block.norms) == 1
         ways.feed_forward(e, plan, block.feed_forward, style, tokens, input_saved=saved)
     _residuals(e, plan, block, style, tokens, stack.hidden)
+
+
+def _per_layer_input(
+    e: Emitter, plan: Plan, gate: Linear, back: Linear, style: Variant, tokens: Number, whole: Number
+) -> None:
+    """Gemma 4: the layer's own embedding of each token, gated by the stream and added to it; then the layer's scale.
+
+    whole: width of the embeddings of all layers; every layer's gradient is written into zeros of that width and added
+    """
+    project(e, plan, (gate,), tokens)
+    activate(e, plan, style.activation or "gelu_pytorch_tanh", True, tokens, gate.outputs, packed=False)
+    project(e, plan, (back,), tokens)
+    if not plan.fused:
+        operation(e, plan, "per_layer_add", RESIDUAL, tokens, back.outputs)
+        operation(e, plan, "layer_scale", OPERATIONS["scale_learned"], tokens, back.outputs)
+    accumulate(e, plan, tokens, back.outputs)
+    if plan.train and e.keep and not plan.fused:
+        size = tokens * whole * plan.width
+        e.memory("per_layer_grad", "transpose", tokens, whole, 0, size, direction="backward", kernels=2)
+        accumulate(e, plan, tokens, whole, name="per_layer_grad")
 
 
 def _norms(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Number) -> None:
@@ -143,7 +184,9 @@ def _residuals(e: Emitter, plan: Plan, block: Block, style: Variant, tokens: Num
     branches = len(block.mixers) + (block.feed_forward is not None)
     with e.scope(part="residual"):
         if style.scales_residual and not plan.fused:
-            operation(e, plan, "residual_scale", SCALE, tokens, hidden, repeat=branches)
+            operation(e, plan, "residual_scale", OPERATIONS["scale"], tokens, hidden, repeat=branches)
         if not plan.fused:  # inductor folds the additions into the norms
             operation(e, plan, "residual", RESIDUAL, tokens, hidden, repeat=branches)
+        if plan.dropout.hidden:
+            drop(e, plan, tokens, hidden, branches)
         accumulate(e, plan, tokens, hidden, branches)

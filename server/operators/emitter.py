@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kinds import KINDS
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import (
     COLUMNS,
     OP_CODES,
@@ -29,7 +29,7 @@ from tilewise.hwdb.table import (
     kernel_codes,
     table_from_columns,
 )
-from tilewise.server.operators.numbers import Number, larger
+from tilewise.server.operators.numbers import Number, larger, smaller
 from tilewise.server.operators.sequences import Launches
 
 # Enum members are slow to look up, and these are looked up for every row.
@@ -41,8 +41,7 @@ Row = dict[str, Number]
 codes = cache(kernel_codes)
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(Record):
     """Bytes that the forward saves, or that the backward makes as a gradient while `working` bytes are alive."""
 
     saved: Number
@@ -145,15 +144,17 @@ class Emitter:
         special: Number = 0,
         flops: Number = 0,
         wide: bool = False,
+        library: int = 0,
     ) -> None:
         """One memory-bound kernel ("op" or "op.variant") over rows x cols, `read` and `written` bytes in all.
 
-        wide: its first input is fp32 whatever the activations are
+        wide: its first input is fp32 whatever the activations are; library: hwdb.table.ENGINES_OWN for an engine's kernel
         """
         code, variant = codes(kernel)
         self.add(
             name, direction, _MEMORY, repeat, op=code, variant=variant, rows=rows, cols=cols, bytes_read=read,
             bytes_written=written, precision=Precision.FP32 if wide else self.precision, kernels=kernels, special=special, flops=flops if self.keep else 0, executed_flops=flops,
+            library=library,
         )  # fmt: skip
 
     def launches(
@@ -167,7 +168,11 @@ class Emitter:
         direction: str = "forward",
         repeat: Number = 1,
     ) -> None:
-        """Every kernel of a framework operation over rows x cols; `width` is the bytes of an activation element."""
+        """Every kernel of a framework operation over rows x cols; `width` is the bytes of an activation element.
+
+        Each reads what the one before wrote, as far as it reads a matrix: that comes from L2, where it fits.
+        """
+        before: Number = 0
         for launch in sequence:
             if launch.only_narrow and width == 4:
                 continue
@@ -176,10 +181,12 @@ class Emitter:
             read = launch.read.bytes(rows, inner, elements, width)
             written = launch.written.bytes(rows, inner, elements, width)
             special = launch.special * (elements if launch.special_per == "element" else rows)
+            recent = smaller(read, written if launch.times > 1 else before)
+            before = written
             self.add(
                 name, direction, _MEMORY, repeat * launch.times, op=launch.op, variant=launch.variant, rows=rows,
-                cols=inner if launch.whole else 1, bytes_read=read, bytes_written=written, kernels=launch.kernels, special=special,
-                precision=Precision.FP32 if launch.wide else self.precision,
+                cols=inner if launch.whole else 1, bytes_read=read, bytes_written=written, recent_bytes=recent, kernels=launch.kernels,
+                special=special, precision=Precision.FP32 if launch.wide else self.precision,
             )  # fmt: skip
 
     def gemm(
@@ -217,7 +224,7 @@ class Emitter:
         widths: tuple[float, float, float],
         layout: Layout = Layout.FORWARD,
         direction: str = "forward",
-        skew: float = 0.0,
+        skew: Number = 0.0,
     ) -> None:
         """m rows in all (a weight gradient: k), shared by `groups` experts; an expert's matrix moves once."""
         work = 2.0 * m * n * k

@@ -5,17 +5,11 @@ from __future__ import annotations
 from tilewise.server.architecture.model import Architecture, Attention, Embedding, Split, Stack
 from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.feedforward import activation
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
 from tilewise.server.operators.numbers import Number, larger, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import (
-    ACTIVATIONS,
-    CROSS_ENTROPY,
-    CROSS_ENTROPY_NARROW,
-    RESIDUAL,
-    SCALE,
-    SOFTCAP,
-)
+from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -23,19 +17,28 @@ ATOMIC_EMBEDDING = 3072
 SORTED_EMBEDDING = 31  # a fill, 28 small kernels that sort and count, two that add up
 
 
-def _rope_dim(stack: Stack) -> Number:
-    """Width of the rotary tables; 0 where the stack has none."""
-    dims = [m.rope_dim for block in stack.blocks for m in block.mixers if isinstance(m, Attention)]
-    widest: Number = 0
-    for dim in dims:
-        widest = larger(widest, dim)
-    return widest
+def _attentions(stack: Stack) -> list[Attention]:
+    return [m for block in stack.blocks for m in block.mixers if isinstance(m, Attention) and not m.cross]
 
 
-def _spans(stack: Stack) -> list[Number]:
+def _rope_dims(stack: Stack, style: Variant) -> list[Number]:
+    """Width of each rotary table: of one for all layers, or of one for each kind of them; none where the stack does not rotate."""
+    widest: dict[bool, Number] = {}
+    for mixer in _attentions(stack):
+        kind = style.tables_by_kind and some(reach(mixer))
+        widest[kind] = larger(widest.get(kind, 0), mixer.rope_dim)
+    return [width for width in widest.values() if some(width)]
+
+
+def _spans(stack: Stack, style: Variant) -> list[Number]:
     """The reach of each kind of attention of a stack, 0 for all keys; one number where layers differ in nothing else."""
-    mixers = [m for block in stack.blocks for m in block.mixers if isinstance(m, Attention) and not m.cross]
-    found = {some(reach(m)): reach(m) for m in mixers}
+    if style.windows_in_scores:
+        return [0]
+    found = {some(reach(m)): reach(m) for m in _attentions(stack)}
+    if style.both_masks and len(found) == 1:
+        found = (
+            {**found, False: 0} if True in found else {**found, True: 1}
+        )  # windows that no layer has are taken as none
     return list(found.values())
 
 
@@ -43,30 +46,42 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     """Position ids, the check for a packed batch, masks, the rotary tables: tiny kernels that eager code launches.
 
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
-    for every kind of mask. An encoder does neither.
+    for every kind of mask. An encoder does neither, and masks its windows alone.
     """
+    spans, rope_dims = [] if _sees_all(stack) else _spans(stack, style), _rope_dims(stack, style)
     if plan.fused:
+        if plan.whole:
+            _compiled_positions(e, plan, bool(spans), rope_dims)
         return
-    spans, rope_dim = [] if _sees_all(stack) else _spans(stack), _rope_dim(stack)
     with e.scope(layer="positions", part="embedding"):
         ids = 8 * plan.tokens
         if spans:
             e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
         if style.positions:
             e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
-        if spans and not style.positions and plan.workload.cache == "none" and not plan.decode:
+        if spans and style.packing and not style.positions and plan.workload.cache == "none" and not plan.decode:
             kernels = (10 if plan.batch == 1 else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
-        for span in spans:
-            _make_mask(e, plan, span, style)
-        if some(rope_dim) and not style.sinusoids:
+        for span in spans or _spans(stack, style):
+            _make_mask(e, plan, span, style, encoder=not spans)
+        for rope_dim in [] if style.sinusoids else rope_dims:
             table = 4 * plan.sequence * rope_dim
             angles = 1.0 * plan.sequence * rope_dim  # positions x frequencies, an outer product
             e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, table / 2, table / 2, flops=angles)
             e.memory("rope_table", "pointwise", plan.sequence, rope_dim, table, table, repeat=8)
 
 
-def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
+def _compiled_positions(e: Emitter, plan: Plan, masks: bool, rope_dims: list[Number]) -> None:
+    """Inductor leaves the angles' outer product to a library (in decode after a copy), and counts packed sequences once."""
+    with e.scope(layer="positions", part="embedding"):
+        for rope_dim in rope_dims:
+            table = 4 * plan.sequence * rope_dim
+            e.memory("rope_angles", "pointwise", plan.sequence, rope_dim, 0, table / 2, repeat=2 + plan.decode)
+        if masks and plan.workload.cache == "none":
+            e.memory("packed_check", "reduce", plan.batch, plan.sequence, 8 * plan.tokens, 8 * plan.tokens)
+
+
+def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant, encoder: bool) -> None:
     """A mask for all layers of a kind (masking_utils.sdpa_mask), where sdpa's causal flag does not do; written-out attention adds it."""
     rows, cols = plan.sequence, smaller(plan.context, span) if some(span) and plan.decode else plan.context
     windowed = some(span) and some(plan.context - span + 1)
@@ -74,7 +89,11 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
         return
     area = rows * cols
     e.memory("mask_indices", "pointwise", cols, 1, 8 * cols, 8 * cols, repeat=8 if windowed else 6)
-    e.memory("mask_compare", "pointwise_strided", rows, cols, 0, area, repeat=1 + windowed)
+    if encoder:  # a window both ways: distances as int64, their absolute values, the comparison
+        for read, written in ((0, 8 * area), (8 * area, 8 * area), (8 * area, area)):
+            e.memory("mask_distance", "pointwise", rows, cols, read, written)
+    else:
+        e.memory("mask_compare", "pointwise_strided", rows, cols, 0, area, repeat=1 + windowed)
     if windowed:
         e.memory("mask_and", "pointwise", rows, cols, 1.5 * area, area, repeat=2)
     if style.scores:
@@ -83,18 +102,23 @@ def _make_mask(e: Emitter, plan: Plan, span: Number, style: Variant) -> None:
 
 
 def embed(e: Emitter, plan: Plan, tables: tuple[Embedding, ...], variant: Variant, tokens: Number) -> None:
-    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism."""
+    """Look-ups (0 FLOPs) and their sums; the token table is sharded by rows under tensor parallelism.
+
+    A compiled model's first norm looks up what it reads: where a later one meets two streams, it meets the tables.
+    """
     with e.scope(layer="embedding", part="embedding", count=1):
         for index, table in enumerate(tables):
             size = tokens * table.width * plan.width
-            e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
-            if index:
+            if plan.whole:
+                e.memory(table.name, "pointwise", tokens, 1, 8 * tokens, 0, kernels=0)
+            else:
+                e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
+            if index and not plan.whole:
                 operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
             if plan.train:
                 _embedding_backward(e, plan, table, tokens, size)
-        if tables and variant.scales_embedding:
-            scaled = tokens * tables[0].width * plan.width
-            e.memory("embedding_scale", "pointwise", tokens, tables[0].width, scaled, scaled)
+            if variant.scales_embedding and table.kind == "token":
+                operation(e, plan, "embedding_scale", OPERATIONS["scale"], tokens, table.width)
         if tables:
             size, library = tokens * tables[0].width * plan.width, plan.kernels.reduces.get(plan.tp, 0)
             e.collective("all_reduce", "all_reduce", size, plan.tp, library=library)
@@ -132,18 +156,24 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
     asked = plan.batch if plan.decode or plan.workload.logits == "last" else tokens
     with e.scope(layer="lm_head", part="lm_head", count=1):
         for linear in arch.head_linears:
+            if linear.name == "contact_head":  # ESM's answers only when it is asked for contacts
+                continue
             project(e, plan, (linear,), asked, plain=True)
-            operation(e, plan, "head_activation", ACTIVATIONS["silu"], asked, linear.outputs)
+            operation(e, plan, "head_activation", activation(style.activation), asked, linear.outputs)
         for n in arch.head_norms:
             norm(e, plan, n, asked, style)
+        if style.scales_head_input and not plan.fused:
+            operation(e, plan, "head_scale", OPERATIONS["scale"], asked, arch.head.inputs)
         project(e, plan, (arch.head,), asked, plain=True)
         vocab = shard(arch.head, plan.tp)[1]
+        if style.head_bias and not plan.fused:
+            operation(e, plan, "logits_bias", OPERATIONS["bias"], asked, vocab)
         if not plan.fused and (style.softcaps_logits or style.scales_logits):
-            operation(e, plan, "logits", SOFTCAP if style.softcaps_logits else SCALE, asked, vocab)
+            operation(e, plan, "logits", OPERATIONS["softcap" if style.softcaps_logits else "scale"], asked, vocab)
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:
-        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]))
+        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]), lifts=style.lifts_loss)
 
 
 def _sees_all(stack: Stack) -> bool:
@@ -151,14 +181,14 @@ def _sees_all(stack: Stack) -> bool:
     return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
 
 
-def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool) -> None:
-    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, encoders' does not."""
+def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, lifts: bool) -> None:
+    """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither."""
     with e.scope(layer="loss", part="loss", count=1):
-        if encoder and not plan.fused:
-            operation(e, plan, "cross_entropy", CROSS_ENTROPY_NARROW, tokens, vocab)
+        if encoder and not (plan.fused or lifts):
+            operation(e, plan, "cross_entropy", OPERATIONS["cross_entropy_narrow"], tokens, vocab)
             return
-        operation(e, plan, "cross_entropy", CROSS_ENTROPY[plan.fused], tokens, vocab)
-        if not plan.fused:
+        operation(e, plan, "cross_entropy", (FUSED if plan.fused else OPERATIONS)["cross_entropy"], tokens, vocab)
+        if not (plan.fused or encoder):
             labels = 8 * plan.tokens
             e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if plan.batch == 1 else 4)
         if plan.tp > 1:

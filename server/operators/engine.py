@@ -8,9 +8,9 @@ where one was published (plan.kernels), else what answers without an engine.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.engines import EXPERTS_ONLY, NONE, Kernel, Kernels
@@ -48,7 +48,7 @@ def attend(
     input_saved: bool = False,
 ) -> None:
     """One attention sub-layer: one product in, rotation with the write to the paged cache, kernel, one product out."""
-    heads = attention.heads_of(plan, att, tokens, source)
+    heads = attention.heads_of(plan, att, style, tokens, source)
     if _kind(att) not in NAMED:
         attention.attend(e, plan, att, style, tokens, source, input_saved=input_saved)
         return

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
@@ -13,16 +12,27 @@ from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.feedforward import activate, feed_forward
 from tilewise.server.operators.linear import accumulate, all_reduce, operation, project, shard
-from tilewise.server.operators.numbers import Notes, Number
+from tilewise.server.operators.numbers import Notes, Number, choose, larger
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.routing import Routing, combine, index_put_kernels, permute, route
-from tilewise.server.operators.sequences import LIFT, RESIDUAL, SHARED_GATE
+from tilewise.server.operators.sequences import LIFT, OPERATIONS, RESIDUAL, SHARED_GATE
 from tilewise.server.operators.variants import Variant
+
+EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
 
 
 def distinct_experts(count: Number, top_k: Number, tokens: Number) -> Number:
     """Experts that `tokens` tokens hit, expected for independent uniform choices: E (1 - (1 - k/E)^n)."""
     return count * (1 - np.power(1 - top_k / count, tokens))  # numpy's own also for one number: its last bit is another
+
+
+def chance_skew(each: Number) -> Number:
+    """Exponent of the power law whose groups differ as much as chance makes them: `each` rows on average, drawn independently.
+
+    Their number differs by its square root, so its logarithm by 1 / sqrt(each); so does that of rank^-skew by the skew, as the logarithm of
+    a rank does by 1. Few rows are one tile of an expert whatever their number.
+    """
+    return choose(each > EXPERT_TILE / 2, larger(each, 1) ** -0.5, 0.0)
 
 
 def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
@@ -31,9 +41,6 @@ def padded_share(tokens: Number, experts: Experts, tile: int) -> Number:
     per_expert = tokens * experts.top_k / hit
     padded: Number = np.ceil(per_expert / tile) * tile
     return 1 - per_expert / padded
-
-
-EXPERT_TILE = 128  # rows that production grouped GEMMs pad each expert to (DeepGEMM's contiguous layout, vLLM)
 
 
 def padding_notes(arch: Architecture, tokens: int, candidates: int = 1) -> list[Notes]:
@@ -72,6 +79,8 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             _experts(e, plan, moe, routing, style)
             combine(e, plan, routing)
             leave(e, plan, moe, tokens)
+            if style.scales_routed and not plan.fused:
+                operation(e, plan, "routed_scale", OPERATIONS["scale"], tokens, hidden)
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
         all_reduce(e, plan, tokens, hidden, "backward")
@@ -81,18 +90,20 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
             if moe.shared_gate is not None:
                 project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)
                 operation(e, plan, "shared_gate", SHARED_GATE, tokens, hidden)
-            operation(e, plan, "shared_add", RESIDUAL, tokens, hidden)
+            lifted = style.shared_fp32 and not plan.fused
+            operation(e, plan, "shared_add", OPERATIONS["shared_add_fp32"] if lifted else RESIDUAL, tokens, hidden)
     accumulate(e, plan, tokens, hidden, 1 + (moe.shared is not None) + (moe.shared_gate is not None))
 
 
 def _score(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number) -> None:
-    """The router's product; some lift both of its factors to fp32."""
-    if not style.router_fp32:
+    """The router's product; some lift its input to fp32, and some keep a matrix of 16 bits, to be lifted too."""
+    if not style.lifts_router:
         project(e, plan, (moe.router,), tokens, plain=True)
         return
     if not plan.fused:
         operation(e, plan, "router_lift", LIFT, tokens, moe.router.inputs)
-        operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
+        if style.lifts_router == "both":
+            operation(e, plan, "router_lift", LIFT, moe.count, moe.router.inputs)
     project(e, replace(plan, plain=Precision.FP32, width=4), (moe.router,), tokens, plain=True)
 
 
@@ -161,8 +172,9 @@ def leave(e: Emitter, plan: Plan, moe: Experts, tokens: Number) -> None:
 
 def _experts(e: Emitter, plan: Plan, moe: Experts, routing: Routing, style: Variant) -> None:
     """Up and down with the activation between; transformers 5 holds an expert's gate and up as one matrix."""
-    hit = distinct_experts(moe.count, moe.top_k, routing.tokens)
-    loaded = hit if plan.fused else moe.count  # torch's eager kernel loads the matrix of every expert, hit or not
+    # An expert without rows has no tiles, and its matrix is not read: with every matrix, calibrated points of few rows would have
+    # moved up to 5.9 TB/s on an H100 of 3.35 (measurements/grouped_gemm.csv, hit < groups)
+    loaded = distinct_experts(moe.count, moe.top_k, routing.tokens)
     *first, down = [(linear.name, *shard(linear, plan.tp)) for linear in moe.expert]
     if moe.gated and len(first) == 2:
         first = [("gate_up_proj", first[0][1], first[0][2] + first[1][2])]
@@ -181,7 +193,8 @@ def _grouped(
     """A grouped GEMM and its gradients; eager transformers masks every product for expert parallelism."""
     experts = moe.count
     shape = {"precision": plan.linear, "widths": (plan.inner, plan.weight, float(plan.width))}
-    e.grouped_gemm(name, rows, n, k, loaded, direction=e.forward, **shape)  # type: ignore[arg-type]
+    uneven = {**shape, "skew": chance_skew(rows / experts)}
+    e.grouped_gemm(name, rows, n, k, loaded, direction=e.forward, **uneven)  # type: ignore[arg-type]
     if moe.expert[0].bias and not plan.fused:
         _bias(e, plan, name, rows, n, experts)
     if not plan.fused:
@@ -190,6 +203,7 @@ def _grouped(
         e.gradient(experts * n * k * plan.width, rows * (2 * n + k) * plan.width)
         back = {**shape, "direction": "backward"}
         e.grouped_gemm(name, n, k, rows, experts, layout=Layout.WEIGHT_GRADIENT, **back)  # type: ignore[arg-type]
+        back["skew"] = uneven["skew"]
         e.grouped_gemm(name, rows, k, n, loaded, layout=Layout.INPUT_GRADIENT, **back)  # type: ignore[arg-type]
         if not plan.fused:
             _mask(e, plan, rows, n, "backward")

@@ -7,7 +7,7 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import joined, norm, operation, project
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACTIVATION_FUSED, ACTIVATIONS, GATE, GATED_FUSED, Sequence
+from tilewise.server.operators.sequences import ACTIVATIONS, FUSED, GATE, Sequence
 from tilewise.server.operators.variants import Variant
 
 
@@ -38,7 +38,7 @@ def activate(e: Emitter, plan: Plan, name: str, gated: bool, rows: Number, width
     """The activation function and its gate; packed: gate and up come from one matrix, whose gradient is concatenated."""
     e.work((2 + gated) * rows * width * plan.width)  # the product and, in the backward, the gradients of its factors
     if plan.fused:
-        operation(e, plan, "activation", GATED_FUSED if gated else ACTIVATION_FUSED, rows, width)
+        operation(e, plan, "activation", FUSED["gated" if gated else "activation"], rows, width)
         return
     operation(e, plan, "activation", activation(name), rows, width)
     if not gated:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Series
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
 from tilewise.server.architecture.model import Linear, Norm, Split
 from tilewise.server.operators import casts
 from tilewise.server.operators.emitter import Emitter
-from tilewise.server.operators.norm_sequences import NORMS
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import ACCUMULATE, Sequence
+from tilewise.server.operators.sequences import FUSED, NORMS, OPERATIONS, Sequence
 from tilewise.server.operators.variants import Variant
 
 
@@ -30,7 +30,8 @@ def operation(
     backward: bool = True,
 ) -> None:
     """A framework operation over rows x cols; in training also its backward and what it keeps (`saves` times)."""
-    e.launches(name, sequence.forward, rows, cols, plan.width, direction=e.forward, repeat=repeat)
+    ahead = sequence.forward + (sequence.training if plan.train else ())
+    e.launches(name, ahead, rows, cols, plan.width, direction=e.forward, repeat=repeat)
     if not (plan.train and e.keep and backward):
         return
     if plan.selective and sequence.saved.element_a + sequence.saved.element:
@@ -44,18 +45,38 @@ def operation(
 def accumulate(e: Emitter, plan: Plan, rows: Number, cols: Number, repeat: Number = 1, name: str = "grad_add") -> None:
     """Gradients of a tensor with several readers are added; inductor folds that into its neighbours."""
     if plan.train and e.keep and not plan.fused:
-        e.launches(name, ACCUMULATE, rows, cols, plan.width, direction="backward", repeat=repeat)
+        e.launches(name, OPERATIONS["accumulate"].forward, rows, cols, plan.width, direction="backward", repeat=repeat)
+
+
+def _compiled(fused: Sequence, rows: Number, cols: Number, joined: bool) -> Sequence:
+    """One of inductor's norms with the kernels that it takes over rows x cols; joined: a kernel that follows rotates as well.
+
+    A gradient along the rows and those of the parameters over the columns share one kernel where MixOrderReduction.can_fuse says so
+    (torch/_inductor/scheduler.py); torch then sums each parameter's parts and casts the sum. Else a second kernel makes parts of all of
+    them, and another for each parameter adds those up.
+    """
+    (forward,), (back,) = fused.forward, fused.backward
+    parameters = back.written.column_a
+    mixed = (rows * cols >= 5 * 2**20) & (rows >= 2 * cols) & (rows >= 4096) & (cols <= 16384)
+    kernels = choose(mixed, 1 + 2 * parameters, 2 + parameters)
+    first = replace(forward, kernels=0) if joined else forward
+    return replace(fused, forward=(first,), backward=(replace(back, kernels=kernels),))
 
 
 def norm(
     e: Emitter, plan: Plan, norm: Norm, tokens: Number, style: Variant, *, heads: Number | None = None,
-    repeat: int = 1, saves: int = 1,
+    repeat: int = 1, saves: int = 1, joined: bool = False,
 ) -> None:  # fmt: skip
-    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input)."""
+    """A normalisation of `tokens` rows (heads: this rank's; repeat: identical ones; saves: how many keep an input).
+
+    joined: inductor makes it part of the kernel that rotates
+    """
+    rows = tokens * (norm.heads if heads is None else heads)
     kind = style.norm_of(norm.kind, norm.weight)
+    fused = FUSED[kind.partition("_")[0]]
+    sequence = _compiled(fused, rows, norm.width, joined) if plan.fused else NORMS[kind]
     with e.scope(part="norm"):
-        rows = tokens * (norm.heads if heads is None else heads)
-        operation(e, plan, norm.name, NORMS[kind][plan.fused], rows, norm.width, repeat=repeat, saves=saves)
+        operation(e, plan, norm.name, sequence, rows, norm.width, repeat=repeat, saves=saves)
 
 
 def shard(linear: Linear, tp: int) -> tuple[Number, Number]:

@@ -36,7 +36,7 @@ def stack_parameters(stack: Stack, tp: int = 1) -> Size:
     total: Size = stack.extra_parameters
     for table in stack.embeddings:
         total = total + (table.parameters // tp if table.kind == "token" else table.parameters)
-    for linear in (*stack.linears, *stack.projector):
+    for linear in (*stack.linears, *stack.pooled, *stack.projector):
         total = total + _linear(linear, tp)
     for n in stack.norms:
         total = total + n.parameters

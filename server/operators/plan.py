@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.server import stacks
+from tilewise.server.architecture.dropout import NO_DROPOUT, Dropout
+from tilewise.server.architecture.model import Architecture
 from tilewise.server.stacks import Stack
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Record):
     """How a workload runs.
 
     stack:  the program that runs it; fused: whether its pointwise chains are fused kernels
@@ -22,6 +22,7 @@ class Plan:
     stored: bytes of a cached key's or value's element
     kernels: those of the engine that serves; none where none does
     complex_rotation: queries and keys are rotated as complex numbers
+    dropout: what is dropped at random; other stacks than transformers drop nothing
     """
 
     workload: Workload
@@ -41,6 +42,7 @@ class Plan:
     stored: int
     kernels: Kernels
     complex_rotation: bool = False
+    dropout: Dropout = NO_DROPOUT
 
     @property
     def decode(self) -> bool:
@@ -70,7 +72,7 @@ class Plan:
         return self.workload.recompute == "selective" and self.stack.selective == "attention core"
 
     @classmethod
-    def of(cls, workload: Workload, kernels: Kernels | None = None, model_type: str = "") -> Plan:
+    def of(cls, workload: Workload, kernels: Kernels | None = None, arch: Architecture | None = None) -> Plan:
         precision, decode = workload.format, workload.phase == "decode"
         wide = precision in (Precision.FP32, Precision.TF32, Precision.FP64)
         size = FORMATS[precision].bytes
@@ -91,5 +93,6 @@ class Plan:
             tp=workload.tensor_parallel,
             stored=1 if workload.kv_cache == "fp8" else 4 if wide else 2,
             kernels=kernels or Kernels(),
-            complex_rotation=model_type in workload.program.complex_rotation,
+            complex_rotation=arch is not None and arch.model_type in workload.program.complex_rotation,
+            dropout=arch.dropout if arch is not None and workload.stack == "transformers" else NO_DROPOUT,
         )

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
 import numpy as np
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.workload import Workload
 
@@ -26,8 +26,7 @@ QUANTILES = (0.05, 0.95)  # of 90 % intervals
 Factors = tuple[float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(Record):
     """time, launches: the least and the most that the true program takes, over the one predicted; why: "" where they agree."""
 
     time: Factors = (1.0, 1.0)
@@ -39,9 +38,10 @@ AGREES = Program()
 
 
 def program_of(arch: Architecture, workload: Workload) -> Program:
-    """What is known about transformers' program behind an answer; what other stacks rest on stands in server/stacks.toml."""
+    """What is known about the program behind an answer: transformers' by its traces, others' by server/stacks.toml."""
     if workload.stack != "transformers":
-        return AGREES
+        factors = 1 / workload.program.factor, workload.program.factor
+        return Program(factors, factors)
     phase = workload.phase
     line = lines()[arch.family, phase]
     towers = len(arch.stacks) > 1 and phase != "decode"  # decode runs the text model alone

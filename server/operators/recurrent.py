@@ -60,6 +60,12 @@ def _convolve(e: Emitter, plan: Plan, mixer: Recurrent, tokens: Number) -> None:
     channels = mixer.conv_channels // plan.tp
     size = tokens * channels * plan.width
     work = 2.0 * tokens * channels * mixer.conv_kernel
+    if (
+        mixer.kind == "short_conv" and plan.decode and not plan.fused
+    ):  # the state and the new token side by side, and the state kept
+        window = size * mixer.conv_kernel
+        e.memory("conv_state", "cat", tokens, channels * (mixer.conv_kernel + 1), window + size, window + size)
+        e.memory("conv_state", "transpose", tokens, channels * mixer.conv_kernel, window, window)
     e.memory("conv1d", "conv1d", tokens, channels, size, size, direction=e.forward, flops=work)
     if plan.train and e.keep:
         e.save(size)

@@ -6,27 +6,26 @@ gather's gradient is an accumulating index_put that sorts its indices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
+from tilewise.hwdb.record import Record
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, choose
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.router_sequences import ROUTERS
+from tilewise.server.operators.sequences import ROUTERS, WEIGHTS
 from tilewise.server.operators.variants import Variant
 
 SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
 SINGLE_TILE = 3000  # pairs that CUB's radix sort takes in one tile, about
+SCORE = 4  # bytes of an element of a router's scores
 INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
 
 
-@dataclass(frozen=True, slots=True)
-class Routing:
+class Routing(Record):
     """tokens; routed: token-expert pairs; hidden width; experts; top_k.
 
-    width, score: bytes of an element of a weighted row and of a router's score
+    width: bytes of an element of a weighted row
     """
 
     tokens: Number
@@ -35,7 +34,6 @@ class Routing:
     experts: Number
     top_k: Number
     width: int
-    score: int = 4
 
 
 def radix_kernels(bits: Number) -> Number:
@@ -55,23 +53,17 @@ def index_put_kernels(indices: Number, largest: Number) -> Number:
 
 def route(e: Emitter, plan: Plan, r: Routing, style: Variant) -> None:
     """The chosen experts and their weights, and in training the way back to the router's logits."""
-    router = ROUTERS[style.router]
-    operation(e, plan, "router", router.scores, r.tokens, r.experts, backward=False)
-    scores, chosen = r.score * r.tokens * r.experts, r.score * r.routed
-    picked = 3 * chosen if r.score == 4 else 5 * chosen  # a weight and an int64 each
+    router, weights = ROUTERS[style.router], WEIGHTS[style.weights]
+    operation(e, plan, "router", router, r.tokens, r.experts, backward=False)
+    scores, chosen = SCORE * r.tokens * r.experts, SCORE * r.routed
+    picked = 3 * chosen  # a weight and an int64 each
     e.memory("router_topk", "topk", r.tokens, r.experts, scores, picked, direction=e.forward, kernels=2, wide=True)
-    small = router.small + 3 * style.renormalises + (r.score > r.width)
-    e.memory(
-        "router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction=e.forward, repeat=small, wide=True
-    )
+    operation(e, plan, "router_weights", weights, r.tokens, r.top_k)
     if not (plan.train and e.keep):
         return
-    e.save(scores + picked + (chosen if style.renormalises else 0))
-    renormalises = style.renormalises and not router.in_place
-    small = router.small_backward + 7 * renormalises + (r.score > r.width)
-    e.memory("router_scale", "pointwise", r.tokens, r.top_k, chosen, chosen, direction="backward", repeat=small)
+    e.save(scores + picked + (chosen if style.divides else 0))
     e.memory("router_topk", "scatter_add", r.tokens, r.experts, picked, scores, direction="backward", kernels=2)
-    e.launches("router", router.scores.backward, r.tokens, r.experts, plan.width, direction="backward")
+    e.launches("router", router.backward, r.tokens, r.experts, plan.width, direction="backward")
 
 
 def permute(e: Emitter, plan: Plan, r: Routing) -> None:

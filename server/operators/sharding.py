@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.kernels.engines import EXPERTS_ONLY
@@ -20,7 +20,10 @@ SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 def check(arch: Architecture, workload: Workload) -> None:
-    """Raise InvalidInput where heads, widths or experts cannot be split over the workload's ranks."""
+    """Raise InvalidInput where heads, widths or experts cannot be split over the workload's ranks, and where an encoder is to decode."""
+    if workload.phase == "decode" and arch.stacks[-1].name != "decoder":
+        message = f"{arch.model_type} is an {arch.stacks[-1].name} alone, which reads whole sequences and does not decode; its phases are train and prefill"
+        raise InvalidInput(message, reason="INVALID_WORKLOAD", field="workload.phase")
     for name, size, ranks, field in _divisible(arch, workload) if workload.tensor_parallel > 1 else ():
         if np.any(np.asarray(size) % ranks):
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % ranks > 0)])

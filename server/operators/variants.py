@@ -2,138 +2,209 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec.structs import replace
 
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One family's way.
+class Variant(Record):
+    """One family's way; keys are those of sequences.toml.
 
-    norm:       key of norm_sequences.NORMS that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
-    activation: key of sequences.ACTIVATIONS that replaces the named function
+    norm:       key of [norms] that replaces a weighted RMSNorm (or, for "layer...", a LayerNorm)
+    activation: key of [activations] that replaces the named function
     fused_qkv:  how one q/k/v matrix is taken apart: "slice" (its backward fills and adds), "chunk" (heads interleaved:
                 concatenates and transposes), "split" (concatenates), "index" (gathers keys and values)
-    scores:     key of score_sequences.SCORES where its own code writes attention out
+    scores:     key of [scores] where its own code writes attention out
+    windows_in_scores: its scores mask windows themselves: masks and caches are those of attention to all keys
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     positions:  kernels that make positions and biases in another way, after which no packed batch is looked for; 0: the usual way
+    packing:    looks whether a batch is packed
+    both_masks: prepares for full and for windowed attention, whatever its layers are
     masks:      hands sdpa a mask where the causal flag would do
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
-    rope:       key of rope_sequences.ROPES where it rotates otherwise: such as "fp32" (angles in fp32 lift the products)
+    rope:       key of [ropes]
+    tables_by_kind: makes rotary tables for every kind of layer
     repeats_angles:   bytes of an element of the rotary tables, where every layer writes them out once more; 0: none does
     sinusoids:  keeps the rotary tables; every layer looks its positions up in them
-    scales_embedding, scales_residual: multiplies by a constant
+    scales_embedding, scales_residual, scales_routed: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
+    scales_head_input: scales what the lm_head reads
+    head_bias:  adds the lm_head's bias by itself
+    lifts_loss: an encoder that lifts its logits to fp32
+    scales_q:    multiplies the queries by themselves, before the product that scores them
     scales_queries:   by a logarithm of the position
-    router:      key of router_sequences.ROUTERS, or "every_expert": all experts work on all tokens
-    router_fp32: lifts the router's factors to fp32
-    renormalises:     divides the chosen experts' weights by their sum
+    indexer_rope: key of [ropes] of a sparse attention's indexer that its own code writes out
+    caches_heads: caches the keys and values of every head of latent attention
+    norms_rotated: normalises queries and keys in layers that rotate alone
+    router:      key of [routers], or "every_expert": all experts work on all tokens
+    lifts_router: lifts the router's input to fp32, or "both" its factors
+    weights:     key of [weights]: what becomes of the chosen experts' scores
     combines_fp32:    keeps the routing weights, and so the weighted rows, in fp32
+    shared_fp32: adds the shared experts in fp32
     """
 
     norm: str = ""
     activation: str = ""
     fused_qkv: str = "slice"
     scores: str = ""
+    windows_in_scores: bool = False
     broadcasts_kv: bool = False
     positions: int = 0
+    packing: bool = True
+    both_masks: bool = False
     masks: bool = False
     joins_rope: bool = False
-    rope: str = ""
+    rope: str = "halves_exchanged"
+    tables_by_kind: bool = False
     repeats_angles: int = 0
     sinusoids: bool = False
     scales_embedding: bool = False
     scales_residual: bool = False
+    scales_routed: bool = False
     softcaps_logits: bool = False
     scales_logits: bool = False
+    scales_head_input: bool = False
+    head_bias: bool = False
+    lifts_loss: bool = False
+    scales_q: bool = False
     scales_queries: bool = False
+    indexer_rope: str = ""
+    caches_heads: bool = False
+    norms_rotated: bool = False
     router: str = "softmax"
-    router_fp32: bool = False
-    renormalises: bool = True
+    lifts_router: str = ""
+    weights: str = "divided_narrow"
     combines_fp32: bool = False
+    shared_fp32: bool = False
 
     def norm_of(self, kind: str, weighted: bool) -> str:
-        """The key of norm_sequences.NORMS for a norm of this kind ("rms" or "layer") in this family."""
+        """The key of [norms] for a norm of this kind ("rms" or "layer") in this family."""
         if kind == "rms" and not weighted:
             return "rms_plain"
         return self.norm if self.norm.startswith(kind) else kind
 
+    @property
+    def divides(self) -> bool:
+        """Whether the chosen experts' weights are divided by their sum."""
+        return "divided" in self.weights or "quotient" in self.weights
+
 
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
-_GEMMA2 = Variant(norm="rms_shifted", scales_embedding=True, softcaps_logits=True)
+_GEMMA2 = Variant(both_masks=True, norm="rms_shifted", scales_embedding=True, softcaps_logits=True)
+_GEMMA3 = replace(_GEMMA, both_masks=True, tables_by_kind=True)
 _GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
+_GRANITE_MOE = replace(_GRANITE, router="lifted", weights="softmax_fp32")
 _COHERE = Variant(norm="layer_written", rope="lifted", scales_logits=True)
-_SIGMOID = Variant(router="sigmoid", combines_fp32=True)
-_GROUPS = Variant(router="groups", router_fp32=True, combines_fp32=True)
+_OLMO2 = Variant(norm="rms_late", rope="fp32")
+_GROUPS = Variant(router="groups", lifts_router="both", weights="gathered_divided_scaled", combines_fp32=True)
+_DEEPSEEK = replace(_GROUPS, router="several_groups", rope="interleaved")
 _PLAIN = Variant()
 _SPLIT = Variant(fused_qkv="split")
 _ROBERTA = Variant(positions=10)
+_UNDIVIDED = Variant(weights="narrow")
+_BOTH = Variant(both_masks=True)
 VARIANTS: dict[str, Variant] = {
-    "afmoe": _SIGMOID,
+    "afmoe": Variant(
+        packing=False, both_masks=True, router="sigmoid", weights="gathered_quotient_scaled", combines_fp32=True
+    ),
     "biogpt": Variant(positions=6),
     "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
     "camembert": _ROBERTA,
     "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
     "cohere": _COHERE,
-    "cohere2": _COHERE,
-    "deepseek_v2": Variant(rope="complex", router_fp32=True, combines_fp32=True, renormalises=False),
-    "deepseek_v3": replace(_GROUPS, rope="interleaved"),
+    "cohere2": replace(_COHERE, both_masks=True),
+    "cwm": _BOTH,
+    "deepseek_v2": Variant(
+        rope="complex", router="softmax_fp32", lifts_router="both", weights="scaled", combines_fp32=True
+    ),
+    "deepseek_v3": _DEEPSEEK,
+    "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged", caches_heads=True),
     "dots1": _GROUPS,
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
-    "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
-    "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
+    "ernie4_5_moe": Variant(
+        rope="factors_lifted",
+        repeats_angles=4,
+        router="softmax_biased",
+        lifts_router="input",
+        weights="gathered_clamped_narrow",
+    ),
+    "esm": Variant(rope="lifted_twice", activation="esm_gelu", head_bias=True, positions=9),
     "exaone_moe": _GROUPS,
-    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True),
-    "flex_olmo": Variant(combines_fp32=True, renormalises=False),
+    "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True, packing=False),
+    "flex_olmo": replace(_OLMO2, weights="narrow"),
     "gemma": _GEMMA,
     "gemma2": _GEMMA2,
-    "gemma3": _GEMMA,
-    "gemma3_text": _GEMMA,
-    "gemma4_text": Variant(scales_embedding=True),
+    "gemma3": _GEMMA3,
+    "gemma3_text": _GEMMA3,
+    "gemma4_text": Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True),
     "glm": Variant(repeats_angles=2),
     "glm4": Variant(repeats_angles=2),
     "glm4_moe": _GROUPS,
     "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
+    "glm_moe_dsa": replace(_GROUPS, rope="interleaved", masks=True, indexer_rope="interleaved", caches_heads=True),
     "gpt2": _SPLIT,
     "gpt_bigcode": _SPLIT,
-    "gpt_neo": Variant(scores="fp32_where"),
+    "gpt_neo": Variant(scores="fp32_where", windows_in_scores=True),
     "gpt_neox": Variant(fused_qkv="chunk"),
-    "gpt_oss": Variant(scores="sinks", rope="halves", activation="clamped_swiglu", router="chosen", renormalises=False),
+    "gpt_oss": Variant(
+        packing=False,
+        both_masks=True,
+        scores="sinks",
+        rope="halves",
+        activation="clamped_swiglu",
+        router="chosen",
+        weights="softmax",
+    ),
     "gptj": Variant(scores="fp32", sinusoids=True),
     "granite": _GRANITE,
-    "granite_swa": replace(_GRANITE, scores="sinks"),
-    "granitemoe": replace(_GRANITE, renormalises=False),
-    "granitemoe_swa": replace(_GRANITE, scores="sinks", renormalises=False),
+    "granite_swa": replace(_GRANITE, both_masks=True, scores="weighed_sinks"),
+    "granitemoe": _GRANITE_MOE,
+    "granitemoe_swa": replace(_GRANITE_MOE, both_masks=True, scores="weighed_sinks"),
+    "granitemoeshared": _GRANITE_MOE,
     "helium": Variant(norm="rms_lifted", repeats_angles=2),
-    "hy_v3": _SIGMOID,
-    "hunyuan_v1_moe": Variant(combines_fp32=True),
-    "llama4_text": Variant(router="every_expert", rope="complex"),
-    "minicpm3": _GRANITE,
-    "minimax_m2": Variant(router="sigmoid", combines_fp32=True, joins_rope=True),
+    "hunyuan_v1_moe": Variant(router="softmax_fp32", lifts_router="input", weights="divided", combines_fp32=True),
+    "hy_v3": Variant(
+        router="sigmoid_fp32",
+        lifts_router="both",
+        weights="gathered_quotient_scaled",
+        combines_fp32=True,
+        shared_fp32=True,
+    ),
+    "laguna": Variant(
+        router="sigmoid_biased", weights="gathered_divided_narrow", scales_routed=True, tables_by_kind=True
+    ),
+    "lfm2_moe": Variant(router="sigmoid_narrow", weights="gathered_quotient_scaled"),
+    "llama4_text": Variant(router="every_expert", rope="complex", norms_rotated=True),
+    "mellum": Variant(tables_by_kind=True),
+    "minicpm3": Variant(scales_residual=True, scales_embedding=True, scales_head_input=True),
+    "minimax_m2": Variant(router="sigmoid", weights="gathered_divided", combines_fp32=True, joins_rope=True),
+    "ministral": _BOTH,
     "ministral3": Variant(scales_queries=True),
-    "mistral4": Variant(rope="interleaved", scales_queries=True, router="softmax_groups"),
-    "mimo_v2_flash": replace(_GROUPS, scores="sinks"),
-    "mixtral": Variant(combines_fp32=True),
-    "modernbert": Variant(rope="lifted_twice"),
+    "mistral4": Variant(
+        rope="interleaved", scales_queries=True, router="softmax_groups", weights="gathered_divided_scaled"
+    ),
+    "mimo_v2_flash": replace(_GROUPS, scores="sinks", tables_by_kind=True),
+    "mixtral": Variant(weights="divided", combines_fp32=True),
+    "modernbert": Variant(rope="lifted_twice", fused_qkv="split", tables_by_kind=True, lifts_loss=True, positions=1),
     "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
     "nanochat": Variant(softcaps_logits=True),
     "nemotron": Variant(norm="layer_shifted"),
     "olmo": Variant(norm="layer_fp32", rope="fp32"),
-    "olmo2": Variant(norm="rms_late", rope="fp32"),
-    "olmo3": Variant(norm="rms_late", rope="fp32"),
-    "olmoe": Variant(renormalises=False),
-    "opt": Variant(positions=12),
+    "olmo2": _OLMO2,
+    "olmo3": replace(_OLMO2, both_masks=True, tables_by_kind=True),
+    "olmoe": _UNDIVIDED,
+    "opt": Variant(positions=8, scales_q=True),
     "phi3": Variant(joins_rope=True),
-    "phimoe": Variant(router="sparse_mixer", renormalises=False),
+    "phimoe": Variant(router="sparse_mixer", weights="plain"),
     "qwen2_5_vl_text": Variant(positions=3),
-    "qwen2_moe": Variant(renormalises=False),
+    "qwen2_moe": replace(_UNDIVIDED, both_masks=True),
     "qwen2_vl_text": Variant(positions=3),
     "qwen3_next": Variant(norm="rms_shifted"),
     "roberta": _ROBERTA,
     "solar_open": _GROUPS,
     "vaultgemma": _GEMMA2,
-    "xglm": Variant(scores="clamped"),
+    "xglm": Variant(scores="clamped", scales_q=True, scales_embedding=True, packing=False),
     "xlm-roberta": _ROBERTA,
     "youtu": Variant(rope="interleaved"),
 }

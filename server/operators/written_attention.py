@@ -5,7 +5,7 @@ transformers has no sdpa for these families (gpt-oss's sinks, BLOOM's and MPT's 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Layout
@@ -14,28 +14,37 @@ from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import operation
 from tilewise.server.operators.numbers import Number, same
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.score_sequences import SCORES
-from tilewise.server.operators.sequences import CONTIGUOUS, LIFT, SCALE
+from tilewise.server.operators.sequences import LIFT, OPERATIONS, SCORES
 
 LIFTED = ("fp32", "fp32_where")  # queries and keys are lifted to fp32, whose products run without tensor cores
 
 
-def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str) -> None:
-    """One attention sub-layer's kernels, between its projections and the output's; scores: key of score_sequences.SCORES."""
+def written_attention(e: Emitter, plan: Plan, heads: Heads, scores: str, *, rotated: bool, split: bool) -> None:
+    """One attention sub-layer's kernels, between its projections and the output's; scores: key of [scores] in sequences.toml.
+
+    rotated: the gradients of queries and keys come back through a rotation, which brings them into order; split: q, k and v are slices of one product
+    """
     queries, keys = heads.tokens * heads.q, plan.batch * heads.seq_kv * heads.q
     if not same(heads.q, heads.kv):
         repeat_kv(e, plan, replace(heads, kv_tokens=plan.batch * heads.seq_kv))
     if scores in LIFTED:
         operation(e, plan, "lift_q", LIFT, queries, heads.dim)
         operation(e, plan, "lift_k", LIFT, keys, heads.dim)
-    if scores == "clamped":
-        operation(e, plan, "scale_q", SCALE, queries, heads.dim)
     precision = Precision.FP32 if scores in LIFTED else plan.plain
     _product(e, plan, heads, "scores", (heads.seq_q, heads.seq_kv, heads.dim), precision)
     operation(e, plan, "scores", SCORES[scores], queries, heads.seq_kv)
     _product(e, plan, heads, "weighted_values", (heads.seq_q, heads.dim_v, heads.seq_kv), plan.plain)
+    if plan.decode and split:  # batches and heads of a slice of q, k and v do not follow one another
+        e.launches("contiguous", OPERATIONS["contiguous"].forward, queries, heads.dim, plan.width, direction=e.forward)
+    if not rotated:
+        for name, rows in (("q_grad", queries), ("k_grad", keys)) if plan.train and e.keep else ():
+            e.launches(name, OPERATIONS["contiguous"].forward, rows, heads.dim, plan.width, direction="backward")
+    if scores == "weighed_sinks":
+        operation(e, plan, "sinks", OPERATIONS["weighed_rows"], queries, heads.dim_v)
     if not plan.decode:  # one token lies in order already
-        e.launches("contiguous", CONTIGUOUS, queries, heads.dim_v, plan.width, direction=e.forward)
+        e.launches(
+            "contiguous", OPERATIONS["contiguous"].forward, queries, heads.dim_v, plan.width, direction=e.forward
+        )
 
 
 def _product(

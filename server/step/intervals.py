@@ -6,7 +6,8 @@ the rest is each row's own. With H_i the half-width of row i, repeats counted in
 
     sqrt(shared (sum H_i)^2 + (1 - shared) sum H_i^2)
 
-What is not known of the program that launches them is a third, independent part (server/operators/programs.py).
+What is not known of the program that launches them is a third, independent part (server/operators/programs.py), and so is another
+release of its libraries than was measured (server/validate/software.py): both lengthen or shorten a time by a factor, so their half-widths are of logs.
 
 intervals.toml holds `shared` and how it was measured, and by how much a serving engine's steps are less sure. The interval of a ratio
 of two steps that one calibration answers is that of server/step/ratio.py; of two that have no measurement in common, `independent`.
@@ -24,7 +25,6 @@ import numpy as np
 
 from tilewise.hwdb.table import Floats, Ints
 from tilewise.hwdb.times import Times
-from tilewise.server.stacks import Stack
 
 Bounds = tuple[float, float, float]  # (low, value, high)
 Halves = tuple[Floats, Floats]  # (below, above)
@@ -46,8 +46,10 @@ def half_width(group: Ints, size: int, half: Floats, shared: float | None = None
 
 def programmed(value: Floats, half: Halves, factors: tuple[float, float]) -> Halves:
     """Half-widths of a sum whose program may take `factors` times as long: an error that owes nothing to its kernels' own."""
-    least, most = factors
-    return np.hypot(half[0], (1 - least) * value), np.hypot(half[1], (most - 1) * value)
+    if factors == (1.0, 1.0):
+        return half
+    low, high = apart(value, value - half[0], value + half[1], -math.log(factors[0]), math.log(factors[1]))
+    return value - low, high - value
 
 
 def independent(base: Bounds, head: Bounds) -> Bounds:
@@ -63,13 +65,9 @@ def served(time_s: Floats, low_s: Floats, high_s: Floats) -> tuple[Floats, Float
     return apart(time_s, low_s, high_s, terms["below"], terms["above"])
 
 
-def wider(time_s: Floats, low_s: Floats, high_s: Floats, program: Stack) -> tuple[Floats, Floats]:
-    """(low, high) of steps whose program may itself lie off, independent of what its kernels err by (server/stacks.toml)."""
-    term = math.log(program.factor)
-    return apart(time_s, low_s, high_s, term, term) if term else (low_s, high_s)
-
-
-def apart(time_s: Floats, low_s: Floats, high_s: Floats, below: float, above: float) -> tuple[Floats, Floats]:
+def apart(
+    time_s: Floats, low_s: Floats, high_s: Floats, below: Floats | float, above: Floats | float
+) -> tuple[Floats, Floats]:
     """(low, high) with further log half-widths, which add to those given as independent errors do."""
     low, high = np.hypot(np.log(time_s / low_s), below), np.hypot(np.log(high_s / time_s), above)
     return time_s * np.exp(-low), time_s * np.exp(high)

@@ -16,12 +16,12 @@ GiB is 2**30 bytes; every figure here is in bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS
+from tilewise.hwdb.record import Record
 from tilewise.server.architecture.model import Architecture, Attention, Block, Recurrent, Split
 from tilewise.server.architecture.sizes import column
 from tilewise.server.operators.attention import cache_width
@@ -42,8 +42,7 @@ from tilewise.server.workload import Workload
 WORKSPACE_BYTES = 64 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryPart:
+class MemoryPart(Record):
     """One use of memory; `peak_bytes` of its `size_bytes` are alive at the peak."""
 
     name: str
@@ -51,8 +50,7 @@ class MemoryPart:
     peak_bytes: Number
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryReport:
+class MemoryReport(Record):
     """Resident bytes of one rank.
 
     parts:       what the bytes are for; the `peak_bytes` add up to total_bytes
@@ -90,11 +88,15 @@ def room_bytes(capacity_bytes: float, workload: Workload) -> float:
     return capacity_bytes * (1 - workload.reserve)
 
 
-def memory(arch: Architecture, workload: Workload, emitted: Emitter | None = None) -> MemoryReport:
-    """Memory of one rank; `emitted`: the operators' walk, where it has been made already."""
+def memory(
+    arch: Architecture, workload: Workload, emitted: Emitter | None = None, padding_bytes: Number = 0
+) -> MemoryReport:
+    """Memory of one rank; `emitted`: the operators' walk, where it has been made already; padding_bytes: of the copies that inductor pads
+    for the head's gradients (server/step/padding.py), which live beside the logits' gradient.
+    """
     e = emitted if emitted is not None else walk(arch, workload)
     plan = Plan.of(workload)
-    return _training(arch, plan, e) if plan.train else _inference(arch, plan, e)
+    return _training(arch, plan, e, padding_bytes) if plan.train else _inference(arch, plan, e)
 
 
 def weight_bytes(arch: Architecture, plan: Plan) -> Number:
@@ -111,7 +113,8 @@ def weight_bytes(arch: Architecture, plan: Plan) -> Number:
 
 def kv_bytes_per_token(arch: Architecture, plan: Plan) -> Number:
     """Cache bytes of one token of one sequence on one rank, over all decoder layers, while every window has room."""
-    return plan.stored * sum(block.count * sum(_cached(att, plan)) for block, att in _attentions(arch))
+    grow = (pair for pair in _attentions(arch) if not _fixed(arch, pair[1]))
+    return plan.stored * sum(block.count * sum(_cached(att, plan)) for block, att in grow)
 
 
 def kv_bytes_per_later_token(arch: Architecture, plan: Plan) -> Number:
@@ -119,7 +122,7 @@ def kv_bytes_per_later_token(arch: Architecture, plan: Plan) -> Number:
     total: Number = 0
     for block, att in _attentions(arch):
         near, far = _cached(att, plan)
-        total = total + block.count * (choose(_span(att) > 0, 0, near) + far)
+        total = total + block.count * (0 if _fixed(arch, att) else choose(_span(att) > 0, 0, near) + far)
     return total * plan.stored
 
 
@@ -128,7 +131,8 @@ def kv_cache_bytes(arch: Architecture, plan: Plan) -> Number:
     total: Number = 0
     for block, att in _attentions(arch):
         near, far = _cached(att, plan)
-        kept = choose(_span(att) > 0, smaller(_span(att), plan.context), plan.context)
+        length = _fixed(arch, att) or plan.context
+        kept = choose(_span(att) > 0, smaller(_span(att), length), length)
         total = total + block.count * (near * kept + _whole_keys(att, plan, far))
     return total * plan.batch * plan.stored
 
@@ -148,6 +152,12 @@ def _attentions(arch: Architecture) -> list[tuple[Block, Attention]]:
     return [(block, mixer) for block, mixer in _mixers(arch) if isinstance(mixer, Attention)]
 
 
+def _fixed(arch: Architecture, att: Attention) -> Number:
+    """Tokens of the sound or image that the keys are of, whose number does not grow with the context; 0: it does."""
+    encoder = arch.stacks[-2] if att.cross and len(arch.stacks) > 1 else None
+    return 0 if encoder is None or encoder.role == "text" else encoder.tokens
+
+
 def _span(att: Attention) -> Number:
     """Tokens that a layer's window or chunk holds; 0: all."""
     return choose(att.window > 0, att.window, att.chunk)
@@ -158,7 +168,9 @@ def _cached(att: Attention, plan: Plan) -> tuple[Number, Number]:
 
     An indexer scores one key a token, or one each that stands for several.
     """
-    width, scored = cache_width(att, local(att.kv_heads, plan.tp)), 0 if att.indexer is None else att.indexer.head_dim
+    heads, scored = local(att.kv_heads, plan.tp), 0 if att.indexer is None else att.indexer.head_dim
+    whole = att.latent is not None and att.latent.caches_whole and not plan.served
+    width = heads * (att.head_dim + att.head_dim_v) if whole else cache_width(att, heads)
     return (width, (width + scored) / att.compression) if some(att.compression) else (width + scored, 0)
 
 
@@ -195,10 +207,10 @@ def _local_outputs(arch: Architecture, plan: Plan) -> Number:
     return arch.head.outputs // plan.tp if arch.head.split == Split.COLUMN else arch.head.outputs
 
 
-def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
+def _training(arch: Architecture, plan: Plan, e: Emitter, padding_bytes: Number) -> MemoryReport:
     parameters, updated = rank_parameters(arch, plan.tp), plan.workload.optimizer == "adamw"
     gradients = parameters * plan.kept("gradients")
-    names, moments = zip(*_moments(arch, plan, e, gradients), strict=True)
+    names, moments = zip(*_moments(arch, plan, e, gradients, padding_bytes), strict=True)
     at = largest([sum(alive.values()) for alive in moments])
     fixed: dict[str, Number] = {
         "weights": weight_bytes(arch, plan),
@@ -214,6 +226,7 @@ def _training(arch: Architecture, plan: Plan, e: Emitter) -> MemoryReport:
         "activations": _kept_until_backward(e),
         "logits": logits * plan.width,
         "logits_fp32": 0 if plan.fused else 12 * logits,
+        "padding": padding_bytes,
     }
     alive = {name: pick(at, [moment.get(name, 0) for moment in moments]) for name in sizes}
     parts = tuple(MemoryPart(name, size, fixed.get(name, alive[name])) for name, size in sizes.items())
@@ -249,12 +262,14 @@ def layer_peak(events: list[Event]) -> Number:
 Moment = tuple[str, dict[str, Number]]
 
 
-def _moments(arch: Architecture, plan: Plan, e: Emitter, whole: Number) -> list[Moment]:
+def _moments(arch: Architecture, plan: Plan, e: Emitter, whole: Number, padding: Number) -> list[Moment]:
     """What is alive besides weights, states and workspace at each moment that can be the peak; whole: all gradients."""
     logits = plan.tokens * (0 if arch.head is None else _local_outputs(arch, plan))
     kept, each = _kept_until_backward(e), plan.kept("gradients")
     copies = {"logits": 4 * logits} if plan.fused else {"logits_fp32": 12 * logits}  # saved, incoming, outgoing
     found: list[Moment] = [("loss", {"activations": kept, **copies})]
+    if some(padding):  # the logits' gradient beside its copies; the logits are used up
+        found.append(("backward", {"activations": kept, "logits": 2 * logits, "padding": padding}))
     gradients: Number = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp * each
     for stack in reversed(arch.stacks):
         for block in reversed(stack.blocks):

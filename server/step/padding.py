@@ -15,14 +15,15 @@ models with odd sizes (H100, 2026-11-28).
 from __future__ import annotations
 
 from collections.abc import Container
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, OP_CODES, Floats, Ints, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State
 from tilewise.server.architecture.sizes import UnlikeShapes
@@ -53,8 +54,17 @@ def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> Oper
     return _with_copies(_chosen(table, wide.table, pays), table, pays)
 
 
-@dataclass(frozen=True, slots=True)
-class Padded:
+def padding_bytes(table: OperatorTable) -> Any:
+    """Bytes of the padded copies for the head's gradients, of each shape; 0 where there are none."""
+    codes = [
+        at for at, label in enumerate(table.labels) if (label.name, label.direction) == ("lm_head.pad", "backward")
+    ]
+    rows = np.isin(table.label, codes)
+    found = np.bincount(table.shape[rows], table.bytes_written[rows], table.shapes)
+    return found if table.shapes > 1 else float(found[0])
+
+
+class Padded(Record):
     """changed: products with a size off whole vectors; table: with those sizes rounded up."""
 
     changed: Mask

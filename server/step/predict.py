@@ -7,7 +7,6 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
 from itertools import chain
 
 import numpy as np
@@ -17,6 +16,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels.engines import Kernels
 from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, OperatorTable
 from tilewise.hwdb.times import Times
@@ -34,7 +34,7 @@ from tilewise.server.operators.strides import stride_notes
 from tilewise.server.step import distance
 from tilewise.server.step.host import host_notes
 from tilewise.server.step.memory import MemoryReport, memory, room_bytes
-from tilewise.server.step.padding import padded
+from tilewise.server.step.padding import padded, padding_bytes
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
 from tilewise.server.step.summary import headline, layers, operators
@@ -42,8 +42,7 @@ from tilewise.server.step.time import launches, step_sums
 from tilewise.server.workload import Workload
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shapes:
+class Shapes(Record, kw_only=True):
     """What was worked out about the shapes of one Architecture in one pass; a size is an array where they differ in it."""
 
     architecture: Architecture
@@ -74,7 +73,10 @@ class Shapes:
             host_notes(self.steps, count), far * (count // len(far)),
         )  # fmt: skip
         why = (self.steps.program.why,) if self.steps.program.why else ()
-        said = (*arch.notes, *stacks.note(work.program), *why)
+        dropped = (
+            (arch.dropout.note,) if arch.dropout.note and work.phase == "train" and work.stack == "transformers" else ()
+        )
+        said = (*arch.notes, *dropped, *stacks.note(work.program), *why)
         return ((*said, *chain(*each)) for each in zip(*found, strict=True))
 
 
@@ -86,7 +88,7 @@ def predict(gpu: Gpu, arch: Architecture, workload: Workload, *, detailed: bool 
     found = predict_many(gpu, arch, workload)
     (brief,), steps = found.briefs(), found.steps
     return Report(
-        **{each.name: getattr(brief, each.name) for each in fields(Brief)},
+        **{name: getattr(brief, name) for name in Brief.__struct_fields__},
         layers=layers(steps),
         operators=operators(steps) if detailed else (),
         table=steps.table,
@@ -112,7 +114,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
-    resident = memory(arch, workload, emitted)
+    resident = memory(arch, workload, emitted, padding_bytes(table))
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 
@@ -144,7 +146,7 @@ def steps_of(
     palm: Floats | None,
     program: Program = AGREES,
 ) -> Steps:
-    launched = launches(table, gpu, times)
+    launched = launches(table, gpu, times, workload.mode == "eager")
     sums = step_sums(gpu, workload, table, times, launched, program)
     steps = Steps(
         gpu=gpu, workload=workload, peak=peak, table=table, times=times, launched=launched, sums=sums, palm_flops=palm,
@@ -176,7 +178,7 @@ def check_alike(table: OperatorTable) -> None:
 
 
 def calibration_of(gpu: Gpu) -> str:
-    return "" if gpu.calibration is None else gpu.calibration.id
+    return gpu.answers_by
 
 
 def _check_utilisation(used: Floats, peak: Peak) -> None:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -29,6 +28,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kinds import KINDS, by_code
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, PLACE, Floats, Ints, Kind, Layout, OperatorTable, mixed
 from tilewise.hwdb.times import Times
 from tilewise.server.step.intervals import Bounds, independent
@@ -43,8 +43,7 @@ Keys = NDArray[np.uint64]
 Columns = NDArray[np.float64] | NDArray[np.int64] | NDArray[np.bool_]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Errors:
+class Errors(Record, kw_only=True):
     """What the errors of one or many steps are made of: one entry an operator, and bounds of each step.
 
     step:     index of each entry's step; key, group: equal for identical operators, for operators of one kernel group
@@ -71,7 +70,7 @@ class Errors:
 
 def errors_of(gpu: Gpu, table: OperatorTable, times: Times, workload: Workload) -> Errors:
     """The errors of the steps of a table, one a shape; `times` as gpu.predict has them, none refused."""
-    launched = launches(table, gpu, times)
+    launched = launches(table, gpu, times, workload.mode == "eager")
     sums, seconds = step_sums(gpu, workload, table, times, launched), table.count * times.time_s
     waits = sums.issue_s >= sums.time_s
     alike, octaves, state = _likeness(table, times)
@@ -104,8 +103,7 @@ def half_widths(base: Errors, heads: Errors) -> tuple[Floats, Floats]:
     return below, above
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timed:
+class Timed(Record, kw_only=True):
     """A step with its time, and the operators it was summed from; predicted now, or saved. calibration: "" of a datasheet"""
 
     calibration: str
@@ -138,8 +136,7 @@ def ratio_between(gpu: Gpu, base: Timed, head: Timed) -> Bounds:
     return ratio * float(np.exp(-below[0])), ratio, ratio * float(np.exp(above[0]))
 
 
-@dataclass(frozen=True, slots=True)
-class _Pairing:
+class _Pairing(Record):
     """Every head beside the base: one entry a head and operator of either, sorted by head and group."""
 
     heads: int

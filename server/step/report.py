@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import OperatorTable
 from tilewise.hwdb.times import State, Times, Trust, Wall
@@ -19,8 +18,7 @@ FLOPS_CONVENTIONS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Record):
     """A time in seconds with the bounds of its 90 % interval."""
 
     time_s: float
@@ -28,8 +26,7 @@ class Interval:
     high_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Energy:
+class Energy(Record):
     """Joules with the bounds of their 90 % interval."""
 
     low_j: float
@@ -37,8 +34,7 @@ class Energy:
     high_j: float
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Record):
     """One training step, prefill or decoded token on one GPU.
 
     time:            max of the GPU's work (gaps included) and of the CPU's issue; None where `refusal` says why
@@ -86,8 +82,7 @@ class Step:
     refusal: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Record, kw_only=True):
     """Every operator of one kind of layer, in one step, or the time in which none runs (step.idle); share is of the step.
 
     walls, losses: seconds by wall and by cause (losses.CAUSES), each adding up to the layer's time
@@ -108,8 +103,7 @@ class Layer:
     distance: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class Operator(Record, kw_only=True):
     """Rows of one label: one matrix product, or all kernels of one framework operation. Times are of one execution.
 
     count: executions in one step; kernels: launched by one execution; total_s: count executions
@@ -148,8 +142,7 @@ class Operator:
     refusal: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableReport:
+class TableReport(Record, kw_only=True):
     """What an OperatorTable costs, whoever made it: a traced module has no Architecture and no memory plan."""
 
     gpu: str
@@ -161,8 +154,7 @@ class TableReport:
     times: Times
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Brief:
+class Brief(Record, kw_only=True):
     """The answer about one shape, without what it is made of. memory_room_bytes: what it may take, the reserve left out."""
 
     architecture: Architecture
@@ -179,8 +171,7 @@ class Brief:
     notes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report(Brief):
+class Report(Brief, kw_only=True):
     """The answer to one question. `table` and `times` are what it was made of, row by row."""
 
     layers: tuple[Layer, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +13,7 @@ from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import limits
 from tilewise.hwdb.kinds import multiplies
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 from tilewise.hwdb.times import Times, Trust, Wall
@@ -51,8 +51,7 @@ def lowest_trust(times: Times, sums: Callable[[Floats], Floats], whole: Floats) 
     return found
 
 
-@dataclass(frozen=True, kw_only=True)
-class Steps:
+class Steps(Record, kw_only=True):
     """Columns of shape (shapes,) with the names and units of report.Step; NaN where a shape has no time, as `refusal` says.
 
     table, times, launched: the operators of all shapes; sums: their totals; palm_flops: None where no architecture is known
@@ -73,7 +72,7 @@ class Steps:
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""
         columns = self._columns(count)
-        return (Step(*row) for row in zip(*(columns[each.name] for each in fields(Step)), strict=True))
+        return (Step(*row) for row in zip(*(columns[name] for name in Step.__struct_fields__), strict=True))
 
     def _columns(self, count: int) -> dict[str, list[Any]]:
         """The fields of Step."""

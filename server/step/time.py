@@ -8,17 +8,18 @@ its cache at each step, and cuDNN plans attention anew for each length: that hol
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
-from tilewise.hwdb.table import Floats, Kind, Layout, OperatorTable, Phase
+from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
+from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
 from tilewise.server.operators.programs import AGREES, Program
-from tilewise.server.step.intervals import bounds, programmed, served, wider
+from tilewise.server.step.intervals import bounds, programmed, served
 from tilewise.server.workload import Workload
 
 # cuBLAS's persistent Hopper kernels clear a tile counter first where their tiles make more waves than this
@@ -28,13 +29,16 @@ LOW, VALUE, HIGH = range(3)
 # a choice is mostly wrong
 SPLIT_ROWS = 1024
 SPLIT = "split-K"  # as hwdb/kernels/gemm/choice.py ends its names
+INDEXED_BYTES = 2**31
+WIDE = (Precision.FP32, Precision.TF32)
+STREAMS = "cast add mul pointwise pointwise_strided rope activation activation_backward transpose softmax_backward"
+ELEMENTWISE = [OP_CODES[op] for op in STREAMS.split()]
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
 # layer of what eager transformers does before it asks the GPU whether the batch is packed, and the operator that asks
 BEFORE_SYNC, ASKS = "positions", "packed_check"
 
 
-@dataclass(frozen=True, slots=True)
-class Sums:
+class Sums(Record):
     """Totals of a table, one entry a candidate shape.
 
     low_s, high_s: at the bounds of the kernels' times, of the launch cost and of the program; launch_low_s, launch_high_s: of the launch cost alone
@@ -62,10 +66,9 @@ def step_sums(
     usual, least, most = _launching(gpu, workload, table, times, launched, number)
     fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
     time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
-    busy_low, busy_high = wider(busy, busy - below, busy + above, workload.program)
-    low, high = served(time, low, high) if workload.program.engine else wider(time, low, high, workload.program)
+    low, high = served(time, low, high) if workload.program.engine else (low, high)
     return Sums(
-        busy_s=busy, busy_low_s=busy_low, busy_high_s=busy_high, launches=number, gap_s=usual[0],
+        busy_s=busy, busy_low_s=busy - below, busy_high_s=busy + above, launches=number, gap_s=usual[0],
         issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
@@ -98,20 +101,30 @@ def _lasts(busy: Floats, launch: tuple[Floats, Floats]) -> Floats:
     return time
 
 
-def launches(table: OperatorTable, gpu: Gpu, times: Times) -> Floats:
+def launches(table: OperatorTable, gpu: Gpu, times: Times, eager: bool = False) -> Floats:
     """Kernels one execution of each row launches, memsets before persistent GEMMs and sums behind split ones counted; shape (rows,).
+
+    eager: elementwise kernels are torch's own, which take an operand of INDEXED_BYTES in parts (inductor's do not).
 
     The tile is the one cuBLAS mostly chooses on Hopper: 256 x 128 forward, 320 x 128 for gradients, 384 wide for a few
     rows; a predicted kernel would be right less often. Operands off 16 bytes get other kernels, without a counter.
     """
     if gpu.sku.generation != "hopper":  # whose counters and tiles these are; of other generations none were seen
-        return table.kernels
+        return table.kernels * pieces(table) if eager else table.kernels
     gemm = table.kind == Kind.GEMM
     aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
     tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
     launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count)) + split(table, times)
-    return launched
+    return launched * pieces(table) if eager else launched
+
+
+def pieces(table: OperatorTable) -> Floats:
+    """Parts in which torch launches an elementwise operation: halved until 32 bits hold an operand's offsets (TensorIterator)."""
+    element = np.where(np.isin(table.precision, WIDE), 4.0, 2.0)
+    largest = np.maximum(np.minimum(table.bytes_read, table.rows * table.cols * element), table.bytes_written)
+    found = 2 ** np.ceil(np.log2(np.maximum(largest / INDEXED_BYTES, 1)))
+    return np.where((table.kind == Kind.MEMORY) & np.isin(table.op, ELEMENTWISE), found, 1.0)
 
 
 def split(table: OperatorTable, times: Times) -> NDArray[np.bool_]:

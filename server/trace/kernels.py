@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from tilewise.hwdb.record import Record
 from tilewise.server.operators.attention_kernel import CUDNN_HEAD_DIM, backward_kernels, forward_kernels
 from tilewise.server.operators.ends import embedding_backward_kernels
 from tilewise.server.operators.routing import index_put_kernels, sort_kernels
@@ -18,8 +18,7 @@ FREE = frozenset(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Operand:
+class Operand(Record):
     """A tensor as a kernel sees it: its sizes, strides in elements, element type and which memory it lies in."""
 
     shape: tuple[int, ...]

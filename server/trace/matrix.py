@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 import torch
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Layout, Phase
 from tilewise.server.operators.attention_kernel import Moved, backward_row, forward_row, pairs
 from tilewise.server.operators.emitter import Emitter
+from tilewise.server.operators.experts import distinct_experts
 from tilewise.server.operators.numbers import Number
 from tilewise.server.trace.kernels import Operand, kernels
 from tilewise.server.trace.recorder import Call
@@ -61,8 +62,7 @@ def precision_of(call: Call, operand: Operand) -> Precision:
     return PRECISIONS.get(operand.dtype, Precision.FP64)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """y[m,n] = a[m,k] b[k,n], and how a and b lie."""
 
     m: int
@@ -111,10 +111,12 @@ def _grouped(
     widths: tuple[float, float, float],
 ) -> None:
     """Rows of every group in one call: of the output (a is 2-D, b 3-D), or of the sum (both 2-D: weight gradients)."""
+    groups: Number
     if len(a.shape) == 2 and len(b.shape) == 2:
         groups, layout, m, n = call.outs[0].shape[0], Layout.WEIGHT_GRADIENT, a.shape[0], b.shape[1]
     elif len(a.shape) == 2:
-        groups, layout, m, n = b.shape[0], sizes.layout, a.shape[0], b.shape[-1]
+        groups = distinct_experts(b.shape[0], 1, a.shape[0])  # those with rows: the others' matrices are not read
+        layout, m, n = sizes.layout, a.shape[0], b.shape[-1]
     else:
         groups, layout, m, n = a.shape[0], sizes.layout, b.shape[-1], a.shape[-2]
     e.grouped_gemm(name, m, n, k, groups, precision=precision, widths=widths, layout=layout, direction=call.direction)

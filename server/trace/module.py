@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch.utils._pytree import tree_leaves, tree_map
 
 from tilewise.hwdb.errors import InvalidInput

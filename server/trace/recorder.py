@@ -11,11 +11,11 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from tilewise.hwdb.record import Record
 from tilewise.server.trace.kernels import FREE, Operand, Operands
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(Record):
     """One aten operator that launches kernels.
 
     name:      without namespace and overload: "mm", "native_layer_norm", "add_"; base: the same for in-place twins

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, Floats, Ints, Label, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Wall
 from tilewise.server.operators.emitter import Emitter
@@ -20,8 +21,7 @@ from tilewise.server.validate.sheet import Sheet, Words
 Part = tuple[OperatorTable, Ints]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class Asked(Record, kw_only=True):
     """table: operators of all rows that can be asked; owner: the row of the file each of them belongs to.
 
     time_s, sustained_s: what was measured in a burst and sustained, shape (rows,), NaN where it was not
@@ -49,8 +49,7 @@ class Asked:
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
+class Answers(Record, kw_only=True):
     """Predictions of one state, one entry a row of the file: NaN, "" and the refusal where there is none."""
 
     time_s: Floats
@@ -61,7 +60,7 @@ class Answers:
 
     def replaced(self, rows: NDArray[np.bool_], others: Answers) -> Answers:
         """These answers, but `others` in some rows."""
-        names = self.__slots__
+        names: tuple[str, ...] = self.__struct_fields__
         return Answers(**{name: np.where(rows, getattr(others, name), getattr(self, name)) for name in names})
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from tilewise.hwdb.kernels.memory import choice as memory_kernels
 from tilewise.hwdb.kernels.memory import fitted as memory
 from tilewise.hwdb.precision import NAMES
-from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
+from tilewise.hwdb.table import ENGINES_OWN, OP_CODES, VARIANT_CODES, Floats, Ints, Kind, Residency, kernel_codes
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.sequences import Operands
 from tilewise.server.validate import rules
@@ -45,13 +45,14 @@ def _launch(e: Emitter, name: str, entry: dict[str, Any], rows: Floats, cols: Fl
     """The kernels of one call over rows x cols."""
     residency = np.full(len(rows), int(Residency.WARM)) if entry["residency"] == "warm" else _rotating(rows * cols)
     for launch in entry["launches"]:
-        read, written = (
-            Operands.of(launch[side]).bytes(rows, cols, rows * cols, WIDTH) for side in ("read", "written")
+        read, written, recent = (
+            Operands.of(launch.get(side, "")).bytes(rows, cols, rows * cols, WIDTH) + 0 * rows
+            for side in ("read", "written", "recent")
         )
         e.add(
             name, "forward", Kind.MEMORY, op=OP_CODES[launch["op"]], variant=VARIANT_CODES[launch.get("variant", "")],
             precision=NAMES[launch.get("precision", "bf16")], residency=sizes(residency), rows=sizes(rows), cols=sizes(cols),
-            bytes_read=sizes(read + 0 * rows), bytes_written=sizes(written + 0 * rows),
+            bytes_read=sizes(read), bytes_written=sizes(written), recent_bytes=sizes(recent),
             special=sizes(launch.get("special", 0) * rows * cols),
         )  # fmt: skip
 
@@ -101,7 +102,7 @@ def _known(family: str, op: str, variant: str) -> bool:
 
 
 def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
-    """[quantize]: read in 16 bit, written in 8."""
+    """[quantize]: read in 16 bit, written in 8, by an engine's kernel."""
     rows, moved = rules.usable(found), sheet.number("bytes_moved")
     parts = [_moved(rows, "quantize", sheet, moved * 2 / 3, moved / 3)] if len(rows) else []
     return _asked(sheet, found, parts, sheet.text("op"), np.full(len(sheet), "fp8"))
@@ -109,7 +110,8 @@ def ask_quantize(sheet: Sheet, found: list[str]) -> Asked:
 
 def _moved(rows: Ints, op: str, sheet: Sheet, read: Floats, written: Floats) -> Part:
     shape = [sizes(sheet.number(name)[rows]) for name in ("rows", "cols")]
-    return emitted(rows, lambda e: e.memory(op, op, shape[0], shape[1], sizes(read[rows]), sizes(written[rows])))
+    moved = sizes(read[rows]), sizes(written[rows])
+    return emitted(rows, lambda e: e.memory(op, op, shape[0], shape[1], *moved, library=ENGINES_OWN))
 
 
 def ask_bandwidth(sheet: Sheet, found: list[str]) -> Asked:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.gpu import Gpu

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.server.validate.sheet import Words
 
@@ -16,8 +16,7 @@ BANDS_S = (1e-5, 3e-5, 1e-4, 1e-3, 1e-2, 1e-1)
 BANDS = ("below 10 us", "10-30 us", "30-100 us", "100 us-1 ms", "1-10 ms", "10-100 ms", "above 100 ms")
 
 
-@dataclass(frozen=True, slots=True)
-class Quantity:
+class Quantity(Record):
     """One measured quantity in SI units ("s", "bytes", "" for counts); arrays of shape (rows,), NaN where there is none."""
 
     name: str
@@ -45,8 +44,7 @@ class Quantity:
         return np.array(BANDS)[np.searchsorted(BANDS_S, np.nan_to_num(self.measured), side="right")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class Outcome(Record, kw_only=True):
     """quantities: what the rows measured, the principal one first
     walls:   the wall that the prediction of a row names, "" without one
     reasons: why a row has no prediction; refused: whether because the models refuse it (else it was skipped)
@@ -60,8 +58,7 @@ class Outcome:
     groups: Mapping[str, Words]
 
 
-@dataclass(frozen=True, slots=True)
-class Errors:
+class Errors(Record):
     """How far predictions lie off, relative to what was measured.
 
     mean, median, p90: of |predicted / measured - 1|; bias: mean of predicted / measured - 1

@@ -6,7 +6,6 @@ import csv
 import io
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats, Ints
 
 Words = NDArray[np.str_]
@@ -32,8 +32,7 @@ def formats() -> dict[str, dict[str, Any]]:
     return {name: entry for name, entry in facts().items() if "needs" in entry}
 
 
-@dataclass(frozen=True)
-class Sheet:
+class Sheet(Record):
     """name: of the file; columns: text of every cell, shape (rows,); format: its name in formats.toml
 
     library: whose kernels each row timed, by the code of the GPU's calibration (validate/software.py)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.hwdb.times import State
 from tilewise.server.validate import attention, collective, gemm, grouped, memory, models, rules, software
@@ -33,8 +34,7 @@ STEADY = 0.05
 MODELS = {"models": models.judge_steps, "train_memory": models.judge_memory}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class Validation(Record, kw_only=True):
     """A table, what came of it, and which GPU and calibration ("" for none) answered."""
 
     sheet: Sheet
@@ -64,9 +64,10 @@ def validate(text: str, name: str, gpu: Gpu, configs: models.Configs, database: 
         outcome = _judged(gpu, OPERATORS[sheet.format](sheet, found), heavy_s)
     else:
         outcome = _skipped(found)
+    outcome = software.widened(outcome, software.other_release(sheet, gpu), sheet.format)
     if sheet.has("spread"):
         outcome = replace(outcome, groups={**outcome.groups, "windows": _agreement(sheet)})
-    calibration = "" if gpu.calibration is None else gpu.calibration.id
+    calibration = gpu.answers_by
     return Validation(sheet=sheet, outcome=outcome, gpu=gpu.sku.name, calibration=calibration)
 
 

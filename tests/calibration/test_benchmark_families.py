@@ -6,10 +6,10 @@ import importlib
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 torch = pytest.importorskip("torch")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.calibration import gemm_plan
+from tilewise.calibration import gemm_plan, sorts
 from tilewise.calibration.order import interleave
 from tilewise.calibration.protocol import SETS_MAX, Case, Level
 from tilewise.calibration.target import target
@@ -42,6 +42,21 @@ def test_rows_from_1_to_16384_and_every_alignment_class_are_covered() -> None:
     for size in ("n", "k"):
         lowest_bits = Counter(min(int(c.key[size]) & -int(c.key[size]), 128) for c in forward)
         assert all(lowest_bits[step] >= 10 for step in gemm_plan.ALIGNMENTS)
+
+
+def test_sides_of_a_few_features_and_their_gradients_are_measured() -> None:
+    """Routers, adapters and gates: an eighth of the points, of which gradients a third."""
+    bf16 = [case for case in BURST[:5000] if case.key["dtype"] == "bf16"]
+    found = sorts.counted("gemm", bf16, H100)
+    assert found["a side below 64 features"] > len(bf16) / 10
+    assert found["of these gradients"] > len(bf16) / 30
+
+
+def test_tokens_are_as_prompts_have_them_and_one_beside_a_tile() -> None:
+    found = sorts.counted("gemm", BURST[:5000], H100)
+    assert found["tokens not a multiple of 64"] > 5000 / 4
+    rows = {int(case.key["m"]) % 64 for case in BURST[:5000] if case.key["kind"] == "fwd" and int(case.key["m"]) > 512}
+    assert {1, 63} <= rows
 
 
 def test_formats_get_only_shapes_that_torch_takes() -> None:

@@ -1,8 +1,7 @@
 """The guard: what it refuses, in which words. Facts are what the driver would say."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from tilewise.calibration import guard
 from tilewise.calibration.driver import Facts

@@ -4,6 +4,7 @@ import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import asdict
 
 from tilewise.client.cli import cli, main
 from tilewise.client.cli.recommend import weighted
@@ -20,7 +21,7 @@ COMMANDS = ("predict", "recommend", "rank", "sweep", "mfu")
 
 
 def test_the_server_and_the_help_and_a_policy_have_the_fields_of_the_contract() -> None:
-    assert set(vars(Workload(sequence=1))) == set(HELP) == set(policy.WORKLOAD) - {"name"} == set(FIELDS)
+    assert set(Workload.__struct_fields__) == set(HELP) == set(policy.WORKLOAD) - {"name"} == set(FIELDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -37,7 +38,7 @@ def test_the_server_takes_exactly_the_words_of_the_contract() -> None:
 
 def test_a_field_holds_the_same_type_on_both_sides() -> None:
     workload = Workload(sequence=1)
-    assert {name: type(value) for name, value in vars(workload).items()} == {
+    assert {name: type(value) for name, value in asdict(workload).items()} == {
         name: type_of(field) for name, field in FIELDS.items()
     }
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tilewise.server.step.intervals import half_width, independent
+from tilewise.server.step.intervals import half_width, independent, programmed
 
 HALVES = st.lists(st.floats(1e-9, 1.0), min_size=1, max_size=20)
 INTERVALS = st.tuples(st.floats(1e-6, 1.0), st.floats(1.0, 3.0), st.floats(1.0, 3.0)).map(
@@ -44,3 +44,14 @@ def test_a_ratio_of_what_shares_nothing_holds_its_value_and_mirrors(
     low, ratio, high = independent(base, head)
     assert head[0] / base[2] <= low * (1 + 1e-9) and low <= ratio <= high <= head[2] / base[0] * (1 + 1e-9)
     assert independent(head, base) == pytest.approx((1 / high, 1 / ratio, 1 / low), rel=1e-9)
+
+
+@given(INTERVALS, st.floats(0.05, 1.0), st.floats(1.0, 20.0))
+def test_what_a_program_may_lie_off_by_widens_as_an_error_of_its_own(
+    interval: tuple[float, float, float], least: float, most: float
+) -> None:
+    low, value, high = interval
+    below, above = programmed(np.array([value]), (np.array([value - low]), np.array([high - value])), (least, most))
+    factors = (value - below[0]) / value, (value + above[0]) / value
+    assert 0 < factors[0] <= min(least, low / value) * (1 + 1e-9) and factors[1] >= max(most, high / value) * (1 - 1e-9)
+    assert factors[0] >= least * low / value * (1 - 1e-9) and factors[1] <= most * high / value * (1 + 1e-9)

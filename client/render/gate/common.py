@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import groupby
 
+from tilewise.hwdb.record import Record
 from tilewise.server.gate import words
 from tilewise.server.gate.findings import NOT_COVERED
 from tilewise.server.gate.rules import rules
@@ -25,8 +25,7 @@ from tilewise.v1.check_pb2 import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class About:
+class About(Record):
     """policy: its path; command: what gives the same answer again; strict: whether what is uncertain counts as broken."""
 
     policy: str

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tilewise.client.render.data import dumps
 from tilewise.client.render.gate.common import verdict_word
 from tilewise.client.render.text import table
+from tilewise.hwdb.record import Record
 from tilewise.server.gate.words import change, value
 from tilewise.v1.check_pb2 import CheckResponse, Comparison
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
+class Pair(Record):
     """One comparison under the old and the new calibration."""
 
     old: Comparison

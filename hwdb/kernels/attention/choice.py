@@ -8,7 +8,6 @@ kernel can, and splits the keys among blocks when there are fewer blocks than SM
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
 
 Mask = NDArray[np.bool_]
@@ -48,8 +48,7 @@ def _tiles() -> tuple[Ints, Ints, Ints]:
     return sizes[0], sizes[1], sizes[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Grid:
+class Grid(Record):
     """How a row is cut up; arrays of shape (rows,).
 
     kernel:  index into KERNELS

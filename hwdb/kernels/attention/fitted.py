@@ -7,10 +7,10 @@ torch would take; a shape that its backend refuses has no time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements

@@ -9,10 +9,10 @@ part"). `num_heads` are one rank's, whatever the tensor parallelism. Prefill is 
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.software import Software, facts

@@ -7,12 +7,12 @@ are fitted for each kernel; the starting values and the priors stand in attentio
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from tilewise.hwdb.kernels.attention.choice import CODES, KERNELS, Grid, Mask, facts
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
@@ -35,8 +35,7 @@ LOAD_BYTES_PER_CLOCK = 64.0  # from L2 into an SM
 ELEMENT = 2.0  # bytes of bf16 and fp16
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """What a row asks of the GPU, whatever the rates; arrays of shape (rows,).
 
     products, loads, elements: clocks that one tile's matrix products, its loads from L2 and its exponentials take at full
@@ -64,8 +63,7 @@ class Work:
     partials: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Walls:
+class Walls(Record):
     """Seconds of each part; time_s is the whole."""
 
     time_s: Floats
@@ -215,4 +213,4 @@ def cross_fitted(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) 
 
 
 def _take(of: Any, rows: Ints) -> Any:
-    return type(of)(*(getattr(of, name)[rows] for name in type(of).__slots__))
+    return type(of)(*(getattr(of, name)[rows] for name in type(of).__struct_fields__))

@@ -1,19 +1,21 @@
 """Attention by others' measurements: forward of whole causal sequences and decode, of serving engines mostly.
 
-Rows over a latent cache (latent.py) are answered by software that was timed over one. The backward was published for one GPU
-alone, windows for none in these tables: both are carried over from a sibling, or widened, and rest on the datasheet's word.
+Rows over a latent cache (latent.py) are answered by software that was timed over one. Windows are in none of these tables: they
+are widened and rest on the datasheet's word. The kernels of torch's own libraries are no engine's: they are carried over
+from the sibling, whose own were measured, where that was seen to go less wrong.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import clock, transfer
-from tilewise.hwdb.kernels.attention import latent, short, window
+from tilewise.hwdb.kernels.attention import choice, latent, short, window
 from tilewise.hwdb.kernels.attention import published_work as attention_work
 from tilewise.hwdb.kernels.learning import answers, regression, residual
 from tilewise.hwdb.kernels.learning.opened import Opened
@@ -38,14 +40,53 @@ def fit(points: Points) -> dict[str, Any]:
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
-    """Times of attention rows: of a phase that was published here by its software, else carried over."""
-    software = chosen(table, model)
+    """Times of attention rows: of a phase that was published here by its software, else carried over.
+
+    A decode of torch is both: its own kernel from the sibling, and an engine's here, which is as fast where memory is the wall.
+    """
+    table = _as_torch(table, sku)
+    mine, software = _carried(table, model, sku), chosen(table, model)
+    both = mine & (table.phase == Phase.DECODE) & (software >= 0)
+    software = np.where(mine & ~both, -1, software)
     known, other = np.flatnonzero(software >= 0), np.flatnonzero(software < 0)
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
     if len(other):
         parts.append((other, transfer.predict(table.select(other), str(model["sibling"]), sku, state)))
     found = merge(len(table), parts)
+    if both.any():
+        rows, rest = np.flatnonzero(both), np.flatnonzero(~both)
+        carried = transfer.predict(table.select(rows), str(model["sibling"]), sku, state)
+        found = merge(len(table), [(rest, found.select(rest)), (rows, _between(found.select(rows), carried))])
     return answers.or_else(table, found, lambda rows: transfer.predict(rows, str(model["sibling"]), sku, state))
+
+
+def _between(one: Times, other: Times) -> Times:
+    """`one` with the time of both, each weighed by how sure it is of itself, as two independent measurements are."""
+    half, others = (np.log(times.high_s / times.low_s) / 2 for times in (one, other))
+    share = others**2 / (half**2 + others**2)
+    time_s = one.time_s**share * other.time_s ** (1 - share)
+    unsure = np.exp(np.hypot(share * half, (1 - share) * others))
+    parts = {name: getattr(one, name) * time_s / one.time_s for name in transfer.SCALED}
+    trust = np.minimum(one.trust, other.trust)
+    return replace(one, **{**parts, "low_s": time_s / unsure, "high_s": time_s * unsure, "trust": trust})
+
+
+def _as_torch(table: OperatorTable, sku: Sku) -> OperatorTable:
+    """The rows with the library that torch takes first on this generation, where its sibling's first is another."""
+    first = choice.facts()["first"].get(sku.generation, "cudnn")
+    asked = (table.library == 0) & (table.variant == 0) & (table.phase == Phase.BACKWARD)
+    return table if first == "cudnn" else replace(table, variant=np.where(asked, VARIANT_CODES[first], table.variant))
+
+
+def _carried(table: OperatorTable, model: Mapping[str, Any], sku: Sku) -> NDArray[np.bool_]:
+    """Rows that cuDNN runs under torch, of a generation that its kernels were timed on."""
+    if not (model["sibling"] and transfer.knows("cudnn_forward", sku)):
+        return np.zeros(len(table), bool)
+    wide = np.isin(table.precision, (Precision.BF16, Precision.FP16)) & (
+        table.head_dim <= choice.facts()["cudnn"]["widest"]
+    )
+    mine: NDArray[np.bool_] = wide & (table.library == 0) & (choice.backend(table) == choice.CUDNN)
+    return mine
 
 
 def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
@@ -94,7 +135,7 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
     odd, cut = _odd(table, opened.column("latent")[software]), window.cuts(table)
     trust = np.where(odd | cut, int(Trust.DATASHEET), int(Trust.PUBLISHED))
     unlike = np.where(odd, transfer.error("attention_forward", sku), 0.0) + np.where(cut, window.UNSURE, 0.0)
-    times = answers.times(found, unlike + _engine(table, sku), work, floor, trust, software, model)
+    times = answers.times(found, unlike + _engine(table, sku, found.time_s), work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, opened.precision[software])
 
 
@@ -110,8 +151,8 @@ def _odd(table: OperatorTable, over_latent: Any) -> Any:
     return (forward & ((table.causal == 0) | (table.seq_q != table.seq_kv))) | (latent.is_latent(table) & ~over_latent)
 
 
-def _engine(table: OperatorTable, sku: Sku) -> Floats:
+def _engine(table: OperatorTable, sku: Sku, time_s: Floats) -> Floats:
     """What is added where nobody is named: torch's kernel is another than the engine's."""
-    decode, forward = (transfer.error(f"engine_attention_{word}", sku) for word in ("decode", "forward"))
-    added: Floats = np.where(table.library > 0, 0.0, np.where(table.phase == Phase.DECODE, decode, forward))
+    words = np.where(table.phase == Phase.DECODE, "engine_attention_decode", "engine_attention_forward")
+    added: Floats = np.where(table.library > 0, 0.0, transfer.unsure(words.tolist(), sku, time_s))
     return added

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +13,7 @@ from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.residual import Work
 from tilewise.hwdb.kernels.software import Software
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
@@ -26,8 +26,7 @@ CACHES = 2.0  # caches of that many times the L2 find nothing of themselves ther
 REREAD = 1 / 3  # of the memory's time for a key that another query head's block reads again, from L2
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
+class Sizes(Record):
     """Of each row; arrays of shape (rows,). reach: keys that a query sees; masked, alone: see decode.py."""
 
     decode: NDArray[np.bool_]

@@ -6,10 +6,10 @@ has the launch alone as its constant part.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.kernels.attention import decode
 from tilewise.hwdb.kernels.learning import regression, residual

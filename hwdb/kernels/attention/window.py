@@ -6,9 +6,8 @@ traffic of s / 2w causal sequences of 2w tokens. A window that cuts nothing is n
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.table import OperatorTable, Phase

@@ -9,7 +9,7 @@ the two configurations are near ties.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints, Layout
 
 # Sizes and tile shapes against which a shape is held; (along n, along m), those that cuBLASLt chooses most on Hopper.
@@ -39,8 +40,7 @@ RARE, RARE_COUNT = 4e-4, 5  # configurations chosen less often than this are not
 SPLIT_STEPS = 20.5  # a split keeps at least 21 steps of 128 bytes along k (read off cuBLASLt 13.1's answers)
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(Record):
     """GEMMs as the choice sees them; arrays of shape (rows,). ld_bytes: alignment of the worst leading dimension."""
 
     m: NDArray[np.float32]
@@ -53,7 +53,7 @@ class Problem:
     alignment: NDArray[np.float32]
 
     def __getitem__(self, rows: NDArray[Any] | slice) -> Problem:
-        return Problem(*(getattr(self, each.name)[rows] for each in fields(Problem)))
+        return Problem(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 ELEMENT = np.array([FORMATS[p].bytes for p in Precision], np.float32)
@@ -100,8 +100,7 @@ def _fill(columns: NDArray[np.float32], p: Problem, sms: int) -> None:
     np.log2(np.minimum(waste, WASTE_MAX), out=columns[-len(TILES) :])
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Record):
     """Configurations by row. split: pieces along k; algorithm: the library's code (0: unknown)."""
 
     index: Ints
@@ -111,18 +110,19 @@ class Choice:
     algorithm: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class ChoiceModel:
+class ChoiceModel(Record):
     """nets by kind of problem (kind_of); classes: rows (kind, algorithm, tile_n, tile_m, split flag)."""
 
     nets: Mapping[int, mlp.Mlp]
     classes: NDArray[np.int64]
     splits: mlp.Mlp  # log2 of the pieces along k, where a configuration splits
-    _known: Ints = field(init=False, repr=False)  # each kind itself, or the nearest that the library was asked about
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _known(self) -> Ints:
+        """Each kind itself, or the nearest that the library was asked about."""
         have = np.array(sorted(self.nets))
-        object.__setattr__(self, "_known", have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)])
+        known: Ints = have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)]
+        return known
 
     def choose(self, p: Problem, sms: int) -> Choice:
         kinds = self._known[kind_of(p)]
@@ -157,9 +157,11 @@ class ChoiceModel:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> ChoiceModel:
-        kinds = sorted(int(name[6:-3]) for name in arrays if name.startswith("choice") and name.endswith(".w0"))
-        nets = {kind: mlp.Mlp.from_arrays(arrays, f"choice{kind}") for kind in kinds}
-        return cls(nets, np.asarray(arrays["choice.classes"], np.int64), mlp.Mlp.from_arrays(arrays, "split"))
+        return cls(
+            mlp.Nets(arrays, "choice"),
+            np.asarray(arrays["choice.classes"], np.int64),
+            mlp.Mlp.from_arrays(arrays, "split"),
+        )
 
 
 # Precisions whose kernels come from one family; the others' choices are not asked for.

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels import clock, roofline, tiles, transfer
 from tilewise.hwdb.kernels.gemm import choice as gemm_choice
@@ -101,28 +103,55 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
         kin = str(model.get("kin", ""))
         parts.append((other, transfer.predict(table.select(other), kin, sku, state, Trust.PUBLISHED)))
     found = merge(len(table), parts)
-    answered = answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
-    return transfer.no_slower(table, answered, sku, state)
+    return answers.or_else(table, found, lambda rows: roofline.predict(rows, {}, sku, state))
 
 
 def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
     opened = residual.OPEN(model).software
     found, work, floor = residual.answer(table, software, model, sku, worker)
+    # what an odd row of the output costs on AMD is in the tables of its tuners
+    learned = replace(table, output_bytes=np.zeros(len(table))) if sku.vendor == "amd" else table
+    found, between = _narrow(table, software, model, sku, found)
     alone = (table.library == 0) & opened.column("quantises")[software]
-    factor = tiles.alignment(table) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
-    odd, turned = tiles.alignment(table) > 1, table.layout != Layout.FORWARD
+    factor = tiles.alignment(learned) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
+    odd, turned = (tiles.alignment(learned) > 1) | between, table.layout != Layout.FORWARD
     widened = (
         np.where(alone, transfer.error("cast", sku), 0.0) + np.where(turned, transfer.error("layout", sku), 0.0)
-        + np.where(odd, np.log(assumptions()["alignment"]["widening"]), 0.0)
+        + np.where(odd & ~between, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
-    between = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
+    uneven = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
     stepped = np.array([origin.step(sku.generation) > 1 for origin in opened.origins])[software]
-    more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * between
+    more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * uneven
     widened = widened + more * np.log(found.high_s / found.time_s)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
     answered = regression.Answer(found.time_s * factor, found.low_s * factor, found.high_s * factor, found.distance)
     times = answers.times(answered, widened, work, floor, trust, software, model)
     return clock.settled(table, times, sku, state, opened.precision[software])
+
+
+def _narrow(
+    table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, found: regression.Answer
+) -> tuple[regression.Answer, NDArray[np.bool_]]:
+    """`found`, but halfway to the product WIDER columns wide where fewer were never timed, and which rows these are.
+
+    AMD's tables have no n below 16, and what they learned of odd rows of the output comes from n of 100 and 200. A kernel for WIDER
+    columns can run fewer: the time lies between its own and the one with that cost, and the distance is to WIDER columns.
+    """
+    rows = np.flatnonzero((sku.vendor == "amd") & (table.n < WIDER) & (table.n % NARROWEST > 0))
+    mine = np.isin(np.arange(len(table)), rows)
+    if not len(rows):
+        return found, mine
+    some = table.select(rows)
+    wide, _, _ = residual.answer(replace(some, n=np.full(len(rows), WIDER)), software[rows], model, sku, worker)
+    sides = np.stack([found.time_s[rows], wide.time_s])
+    bounds = (
+        np.sqrt(sides.prod(axis=0)), np.minimum(found.low_s[rows], wide.low_s), np.maximum(found.high_s[rows], wide.high_s),
+        np.maximum(found.distance[rows], np.log2(WIDER / np.maximum(some.n, 1))),
+    )  # fmt: skip
+    whole = [values.copy() for values in (found.time_s, found.low_s, found.high_s, found.distance)]
+    for values, new in zip(whole, bounds, strict=True):
+        values[rows] = new
+    return regression.Answer(*whole), mine
 
 
 def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Floats:
@@ -134,4 +163,5 @@ def _cast_share(table: OperatorTable, found: regression.Answer, sku: Sku) -> Flo
 
 # share by which intervals are wider where m is no power of two: the sampled shapes had none
 BETWEEN, BETWEEN_STEPS = 0.3, 0.7  # the second: of kernels that pad m to steps, which may be others for some n and k
+NARROWEST, WIDER = 16, 64  # columns: the fewest that tables of AMD have, the fewest that they have plenty of
 CAST_S = 1.9e-6  # the smallest cast (hwdb/roofline.toml, memory_floor_s)

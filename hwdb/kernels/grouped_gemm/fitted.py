@@ -7,7 +7,6 @@ every expert's matrix once, be it hit or not, and the rows. The constants are fi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,7 @@ from tilewise.hwdb.kernels import machines, transfer
 from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, Wall, merge
@@ -32,8 +32,7 @@ START = np.array([8e-6, 3e-7, 0.8, 0.9, 2.0])
 PLAN = mlp.Training(hidden=(48, 48), epochs=500, batch=32, rate=3e-3, decay=1e-1)
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Seconds of the two walls at full rate, and the tiles they come from; arrays of shape (rows,)."""
 
     compute_s: Floats
@@ -53,7 +52,7 @@ class Work:
         return total
 
     def __getitem__(self, rows: NDArray[np.bool_]) -> Work:
-        return Work(*(getattr(self, name)[rows] for name in self.__slots__))
+        return Work(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def work(table: OperatorTable, sku: Sku) -> Work:
@@ -133,8 +132,7 @@ def _law(w: Work, measured_s: Floats, sku: Sku) -> Floats:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class GroupedModel:
+class GroupedModel(Record):
     """constants: of the law by layout, shape (3, 5)."""
 
     constants: Floats

@@ -49,5 +49,5 @@ def or_else(table: OperatorTable, times: Times, other: Callable[[OperatorTable],
     rows = np.flatnonzero(times.refused & (table.library == 0))
     if not len(rows):
         return times
-    rest = np.setdiff1d(np.arange(len(table)), rows)
+    rest = np.delete(np.arange(len(table)), rows)
     return merge(len(table), [(rest, times.select(rest)), (rows, other(table.select(rows)))])

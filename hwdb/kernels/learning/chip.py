@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import FORMATS, Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Chip:
+class Chip(Record):
     """code: which of the GPUs fitted together; generation; sms, hbm (datasheet bytes/s), special (exp/s): shape (rows,);
 
     peak: dense FLOP/s of every Precision, shape (rows, precisions); of a format that the GPU lacks that of bf16, in which

@@ -7,12 +7,12 @@ was measured on points that were left out of a fit (scripts/research/measure_ext
 from __future__ import annotations
 
 import tomllib
-from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from tilewise.hwdb.kernels.learning.regression import Answer
 from tilewise.hwdb.kernels.rates import assumptions

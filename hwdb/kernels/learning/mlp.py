@@ -6,13 +6,16 @@ No framework: hwdb must not import one, and the nets have a few thousand weights
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from itertools import pairwise
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from tilewise.hwdb.record import Record
 
 Matrix = NDArray[np.float32]
 
@@ -21,20 +24,20 @@ Matrix = NDArray[np.float32]
 BLOCK = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Mlp:
+class Mlp(Record):
     """ReLU layers; `weights[i]` has shape (inputs, outputs). Inputs are standardised with `mean` and `scale`."""
 
     mean: Matrix
     scale: Matrix
     weights: tuple[Matrix, ...]
     biases: tuple[Matrix, ...]
-    _first: tuple[Matrix, Matrix] = field(init=False, repr=False)  # first layer with the standardisation in it
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def _first(self) -> tuple[Matrix, Matrix]:
+        """The first layer with the standardisation in it."""
         weight = self.weights[0].astype(np.float64) * self.scale[:, None]
         bias = self.biases[0] - self.mean @ weight
-        object.__setattr__(self, "_first", (weight.astype(np.float32), bias.astype(np.float32)))
+        return weight.astype(np.float32), bias.astype(np.float32)
 
     def __call__(self, features: Matrix) -> Matrix:
         """Outputs, shape (rows, outputs), of features, shape (rows, inputs): of a row the same bits whatever rows it is among."""
@@ -60,7 +63,7 @@ class Mlp:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], prefix: str) -> Mlp:
         """The inverse of to_arrays; half-precision weights are widened."""
-        count = sum(name.startswith(f"{prefix}.w") for name in arrays)
+        layers = range(next(i for i in count() if f"{prefix}.w{i}" not in arrays))
 
         def get(name: str) -> Matrix:
             return np.asarray(arrays[f"{prefix}.{name}"], np.float32)
@@ -68,9 +71,30 @@ class Mlp:
         return cls(
             get("mean"),
             get("scale"),
-            tuple(get(f"w{i}") for i in range(count)),
-            tuple(get(f"b{i}") for i in range(count)),
+            tuple(get(f"w{i}") for i in layers),
+            tuple(get(f"b{i}") for i in layers),
         )
+
+
+class Nets(Mapping[int, Mlp]):
+    """Nets of arrays by number, each made when it is first asked for: a question needs few of them."""
+
+    def __init__(self, arrays: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        self._arrays, self._prefix = arrays, prefix
+        self._made: dict[int, Mlp] = {}
+        first = re.compile(rf"{prefix}(\d+)\.w0")
+        self._numbers = sorted(int(found[1]) for found in map(first.fullmatch, arrays) if found)
+
+    def __getitem__(self, number: int) -> Mlp:
+        if number not in self._made:
+            self._made[number] = Mlp.from_arrays(self._arrays, f"{self._prefix}{number}")
+        return self._made[number]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
 
 # Gradient of the mean loss with respect to the outputs, given (outputs, targets, sample weights).
@@ -95,8 +119,7 @@ def huber(width: float | Matrix) -> Loss:
     return gradient
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class Training(Record, kw_only=True):
     """How a net is trained: AdamW with a one-cycle learning rate."""
 
     hidden: tuple[int, ...] = (64, 64)

@@ -11,14 +11,15 @@ interval is another matter (extrapolation.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
-from tilewise.hwdb.table import Floats, Ints
+from tilewise.hwdb.record import Record
+from tilewise.hwdb.table import Floats, Ints, present
 
 COVERAGE = 0.9
 BAND_EDGES_S = np.array([8e-6, 2e-5, 6e-5, 3e-4])  # short kernels are harder: each band has its own interval
@@ -49,8 +50,7 @@ def _nodes(kernel: str) -> int:
     return 4 if "nvjet" in kernel and "splitK" in kernel else kernel.count("|") + 1
 
 
-@dataclass(frozen=True, slots=True)
-class Rows:
+class Rows(Record):
     """Rows of one family as a model sees them; arrays of shape (rows,), features (rows, inputs), place (rows, dims).
 
     family: which pool of errors a row's interval comes from (coarser than group)
@@ -67,8 +67,7 @@ class Rows:
         return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """time_s with low_s and high_s (90 %), and the distance in octaves; NaN distance for a group never measured."""
 
     time_s: Floats
@@ -77,8 +76,7 @@ class Answer:
     distance: Floats
 
 
-@dataclass(frozen=True, slots=True)
-class Regression:
+class Regression(Record):
     """A fitted family. margins: half-width of log(time) over what is usual, shape (families, bands). grid: octaves, per
     group and cell. usual: net for the log of the usual error, or None where all errors are alike; a distilled net has it
     as its second output.
@@ -117,7 +115,8 @@ class Regression:
         inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
         known = (rows.group >= 0) & (rows.group < len(self.grid))
         found = np.where(known, self.grid[np.where(known, rows.group, 0), *inside.T], np.nan).astype(float)
-        for group in np.unique(rows.group[far := known & (np.isinf(found) | (cell != inside).any(1))]):
+        far = known & (np.isinf(found) | (cell != inside).any(1))
+        for group in present(rows.group[far]):
             mine = np.flatnonzero(far & (rows.group == group))
             found[mine] = _cells_between(at[mine], np.argwhere(self.grid[group] == 0))
         octaves: Floats = np.maximum(found - 1.0, 0)
@@ -133,8 +132,7 @@ class Regression:
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Regression:
-        count = sum(name.endswith(".w0") and name.startswith("net") for name in arrays)
-        nets = tuple(mlp.Mlp.from_arrays(arrays, f"net{i}") for i in range(count))
+        nets = tuple(mlp.Nets(arrays, "net").values())
         usual = mlp.Mlp.from_arrays(arrays, "usual") if "usual.w0" in arrays else None
         return cls(nets, arrays["margins"], arrays["grid"], arrays["origin"], float(arrays["limit"]), usual)
 

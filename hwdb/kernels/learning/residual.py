@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import extrapolation, law, mlp, regression
 from tilewise.hwdb.kernels.learning.chip import Chip
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.kernels.software import Origin, Software
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable
 
@@ -25,8 +26,7 @@ NETS = 3
 LIMIT = 1.0  # the residual's largest factor, log
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(Record):
     """Walls of rows at datasheet rates, and what else a family knows; arrays of shape (rows,).
 
     features: what the residual may depend on besides the law; place: up to three log2 sizes, shape (rows, dims);
@@ -42,8 +42,7 @@ class Work:
     added: Sequence[Any] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Published times. software: index into `origins`; gpu: index into `skus`, the first is the one that is fitted for."""
 
     table: OperatorTable
@@ -96,8 +95,7 @@ def unpacked(model: Mapping[str, Any]) -> dict[str, Any]:
     return {**model, "grid": np.where(grid == FAR, np.float32(np.inf), grid)}
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Record):
     """A fitted model, opened."""
 
     software: Software
@@ -119,17 +117,33 @@ OPEN = Opened(Model.open)
 def answer(
     table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: Sku, worker: Worker
 ) -> tuple[regression.Answer, Work, Floats]:
-    """The answer of each row by its software, its walls, and its launch floor in seconds."""
-    opened, chip = OPEN(model), Chip.one(sku, model, len(table))
-    work = worker(table, chip, software, opened.software)
-    rows = _rows(work, opened.constants, software, chip, len(opened.software.origins), opened.together)
+    """The answer of each row by its software, its walls, and its launch floor in seconds.
+
+    A SKU that the model was not fitted for has the dies of the first that it was: it takes as much longer as the law says.
+    """
+    opened = OPEN(model)
+    constants, which = opened.constants[software], opened.software
+    fitted = sku if sku.name in model["together"] else _sku(model["together"][0])
+    chip = Chip.one(fitted, model, len(table))
+    work = worker(table, chip, software, which)
+    rows = _rows(work, opened.constants, software, chip, len(which.origins), opened.together)
     known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
     inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
-    return (
-        extrapolation.widened(opened.residual.predict(inside), str(model["law"])),
-        work,
-        opened.constants[software, 0],
-    )
+    found = extrapolation.widened(opened.residual.predict(inside), str(model["law"]))
+    if fitted is not sku:
+        # bursts of tuners: the datasheet's clock and memory decide, not the power that long runs are held to
+        mine = worker(table, Chip.of([sku], np.zeros(len(table), np.int64)), software, which)
+        there = law.seconds(constants, work.compute_s, work.memory_s)
+        ratio = law.seconds(constants, mine.compute_s, mine.memory_s) / there
+        found = replace(found, **{name: getattr(found, name) * ratio for name in ("time_s", "low_s", "high_s")})
+        work = mine
+    return found, work, constants[:, 0]
+
+
+def _sku(name: str) -> Sku:
+    from tilewise.hwdb.database import Database
+
+    return Database.packaged().sku(name)
 
 
 def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int, together: int) -> regression.Rows:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.precision import Precision
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import OPS, VARIANTS, Floats, Ints
 
 WIDE = np.array([precision in (Precision.FP32, Precision.TF32) for precision in Precision])
@@ -47,8 +47,7 @@ def precisions_of(columns: Mapping[str, NDArray[Any]]) -> Ints:
     return np.array(found, np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
+class Traits(Record):
     """How kernels walk through memory (memory.toml, traits): one value a class, or a row after indexing."""
 
     rows_in_flight: Floats
@@ -65,7 +64,7 @@ class Traits:
     picks: NDArray[np.bool_]
 
     def __getitem__(self, kinds: Ints) -> Traits:
-        return Traits(*(getattr(self, name)[kinds] for name in self.__slots__))
+        return Traits(*(getattr(self, name)[kinds] for name in self.__struct_fields__))
 
 
 @cache
@@ -73,7 +72,9 @@ def traits() -> Traits:
     """The traits of every class."""
     found = [rules()["traits"][name] for name in rules()["class"]]
     none = {"rows_in_flight": 0.0, "sorted_beyond": 0.0, "rows_at_most": np.inf, "chunk": 0.0, "looped_beyond": 0.0}
-    return Traits(*(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__slots__))
+    return Traits(
+        *(np.array([one.get(name, none.get(name, False)) for one in found]) for name in Traits.__struct_fields__)
+    )
 
 
 def same_when_wide(kernel: str) -> bool:
@@ -91,8 +92,7 @@ def class_of(kernel: str) -> int:
     return len(names) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Catalogue:
+class Catalogue(Record):
     """Measured kernels as (name, wide), and where every (op, variant, wide) is looked up.
 
     index: which measured kernel answers, shape (ops, variants, 2), -1 for none; own: whether it is the row's own

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.calibration import Calibration, Measurements
@@ -16,8 +16,19 @@ from tilewise.hwdb.kernels.memory import choice as memory_kernels
 from tilewise.hwdb.kernels.memory import physics as memory_law
 from tilewise.hwdb.kernels.memory.choice import WIDE, Catalogue
 from tilewise.hwdb.kernels.memory.physics import Walls, Work
+from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
-from tilewise.hwdb.table import Floats, Ints, Kind, Label, OperatorTable, Residency, kernel_codes, table_from_columns
+from tilewise.hwdb.table import (
+    Floats,
+    Ints,
+    Kind,
+    Label,
+    OperatorTable,
+    Residency,
+    kernel_codes,
+    present,
+    table_from_columns,
+)
 from tilewise.hwdb.times import State, Times, Trust, Wall
 
 MEASURED = ("memory", "pointwise", "norms", "loss", "routing", "optimizer", "compiled")
@@ -25,14 +36,14 @@ WARM_BYTES = 3e7  # footprint of rotating inputs below which a measured point wa
 STAND_IN = 1.3  # factor on the interval's bounds where another kernel stands in
 PLAN, NETS = mlp.Training(hidden=(32, 32), epochs=150, batch=64, rate=4e-3, decay=2e-2), 4
 FOLDS = 4
+PERSISTENT = 8.0  # 32 blocks an SM holds at most over 4 of 16 warps (triton_heuristics.py: one warp, min(1024 // columns, 8) rows each)
 LAST_STREAM = 1  # classes of memory.toml up to here have no rows: only their bytes matter
 # where time is a floor or goes linear there is nothing to extrapolate: log2 of bytes and columns saturate here. Points of the
 # three octaves of bytes above all others of their kernels are predicted as well at three as at one (16 to 20 % at the 90th percentile)
 BYTES_LOG2, COLS_LOG2_MAX = (20.0, 30.0), 18.0
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryModel:
+class MemoryModel(Record):
     """catalogue: which kernel answers; constants: (kernels, paths, 6) of the law; kinds: class of each kernel; share: of the residual, by class."""
 
     catalogue: Catalogue
@@ -85,8 +96,7 @@ def fit(measurements: Mapping[str, Measurements], sku: Sku) -> dict[str, Any]:
 measured_s = regression.replayed_s
 
 
-@dataclass(frozen=True, slots=True)
-class Points:
+class Points(Record):
     """Measured points as the fit sees them: kernels as (name, wide), each one's class, each point's kernel."""
 
     kernels: list[tuple[str, bool]]
@@ -148,11 +158,23 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     m = OPEN(model)
     at = table.op, table.variant, WIDE[table.precision].astype(np.int64)
     kernel, own = m.catalogue.index[at], m.catalogue.own[at]
-    work = memory_law.work(table, memory_kernels.traits()[m.kinds[kernel]], sku)
+    traits = memory_kernels.traits()[m.kinds[kernel]]
+    work = _packed(memory_law.work(table, traits, sku), m.constants[kernel], traits.looped_beyond)
     parts = memory_law.walls(m.constants[kernel, work.path].T, work)
     rows = _rows(work, parts, kernel, m.kinds)
     answer = extrapolation.widened(m.residual.predict(rows, m.share[m.kinds[kernel]]), "memory")
     return _times(table, parts, answer, own, kernel >= 0)
+
+
+def _packed(work: Work, constants: Floats, looped: Floats) -> Work:
+    """With short rows that cost by their columns where a kernel's constants are those of long rows alone.
+
+    Inductor's persistent reductions give a warp as many rows as have 1,024 columns, and an SM holds PERSISTENT times as many such warps
+    as blocks that loop over a row; only calibrations with points of both kinds know what such a row costs.
+    """
+    borrowed = (looped > 0) & (work.path == 0) & (constants[:, 0] == constants[:, 1]).all(axis=1)
+    rows = work.units * work.cols / np.maximum(looped, 1) / PERSISTENT
+    return replace(work, units=np.where(borrowed, rows, work.units))
 
 
 def _times(
@@ -193,7 +215,7 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     both = np.log2(np.maximum(work.read + work.written, 1.0))
     wide = np.where(kind > LAST_STREAM, np.minimum(cols, COLS_LOG2_MAX), 0.0)
     place = np.stack([np.clip(both, *BYTES_LOG2), wide], 1)
-    which = np.concatenate([kind[:, None] == np.unique(kinds), kernel[:, None] == np.arange(len(kinds))], 1)
+    which = np.concatenate([kind[:, None] == np.array(present(kinds)), kernel[:, None] == np.arange(len(kinds))], 1)
     regular = 2 * kind + (work.path > 0)  # what leaves a rest of a vector or a block is less sure, and rare in models
     return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kernel, regular)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
 from importlib.resources import files
 
 from tilewise.hwdb.errors import Forbidden
+from tilewise.hwdb.record import Record
 
 SHARED = ""  # the tenant whose calibrations everybody sees
 
@@ -21,8 +21,7 @@ class Role(IntEnum):
     ADMIN = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
+class Caller(Record):
     """name: for the log; tenant: whose calibrations are seen and uploaded besides the shared ones, SHARED: those alone;
     host: of one whom nothing else tells from others."""
 

@@ -22,12 +22,12 @@ import secrets
 import time
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 from tilewise.hwdb.errors import InvalidInput, Unauthenticated
+from tilewise.hwdb.record import Record
 from tilewise.server.service.identity.caller import SHARED, Caller, Role
 
 log = logging.getLogger(__name__)
@@ -39,8 +39,7 @@ SHA256 = re.compile(r"[0-9a-f]{64}")
 NEVER = float("inf")
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     caller: Caller
     expires: float  # seconds since 1970
 

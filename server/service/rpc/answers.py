@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from dataclasses import dataclass
+
+from tilewise.hwdb.record import Record
 
 Key = tuple[str, int, bytes]
 OVERHEAD = 400  # bytes of an entry beside its key and answer
 LARGEST_SHARE = 16  # an entry larger than this part of the whole is not kept
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Record):
     """The answer as it goes over the wire, and the (GPU, trust) of its predictions, which are counted."""
 
     content: bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from google.protobuf.message import Message
@@ -11,6 +11,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from tilewise.hwdb.record import Record
 from tilewise.v1 import advisor_service_pb2, calibration_service_pb2, hardware_service_pb2
 
 FILES = (hardware_service_pb2, advisor_service_pb2, calibration_service_pb2)
@@ -18,8 +19,7 @@ SHORT = ("Predict", "Get", "List")  # a few milliseconds each; all others may ta
 CHANGES = ("Upload", "Publish", "Rollback", "Delete")  # what others see
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(Record):
     """path: "/tilewise.v1.AdvisorService/Predict"; title: "AdvisorService/Predict"; open: no identity is asked for."""
 
     path: str
@@ -29,16 +29,14 @@ class Method:
     client_streams: bool
     server_streams: bool
     open: bool = False
-    lane: str = field(init=False)  # which of the server's lanes it takes (rpc/lanes.py)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lane", self._lane())
 
     @property
     def title(self) -> str:
         return f"{self.service}/{self.name}"
 
-    def _lane(self) -> str:
+    @cached_property
+    def lane(self) -> str:
+        """Which of the server's lanes it takes (rpc/lanes.py)."""
         if self.open:
             return "watch" if self.name == "Watch" else "open"
         short = self.name.startswith(SHORT) and not (self.client_streams or self.server_streams)

@@ -15,7 +15,7 @@ from tilewise.hwdb.kernels.gemm import choice as gemm_choice
 from tilewise.hwdb.kernels.gemm import fitted as gemm
 from tilewise.hwdb.kernels.learning import mlp, regression
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.table import Layout
+from tilewise.hwdb.table import Kind, Label, Layout, table_from_columns
 from tilewise.hwdb.times import State, Trust
 
 SKU = Database.packaged().sku("h100-sxm5-80gb")
@@ -210,3 +210,38 @@ def test_whole_waves_of_whole_tiles_waste_nothing(tile: tuple[int, int], high: i
     waste = gemm_choice.features(p, SKU.sm_count)[0, -len(gemm_choice.TILES) :]
     assert waste[gemm_choice.TILES.index(tile)] == pytest.approx(0, abs=1e-6)
     assert (waste > -1e-6).all()
+
+
+def batch_s(groups: int, m: int, n: int, k: int, layout: Layout) -> Any:
+    """(time, low, high) of a batch in fp32 on a calibrated H100."""
+    flops = 2.0 * groups * m * n * k
+    sizes = {
+        "m": m,
+        "n": n,
+        "k": k,
+        "groups": groups,
+        "layout": int(layout),
+        "kind": int(Kind.GEMM),
+        "precision": int(Precision.FP32),
+    }
+    work = {
+        "flops": flops,
+        "executed_flops": flops,
+        "bytes_read": 4.0 * groups * k * (m + n),
+        "bytes_written": 4.0 * groups * m * n,
+    }
+    columns = {name: np.array([value]) for name, value in (sizes | work).items()}
+    times = (
+        Database.packaged()
+        .gpu("h100-sxm5-80gb")
+        .predict(table_from_columns([Label(name="", layer="", part="")], 1, 1, columns))
+    )
+    return times.time_s[0], times.low_s[0], times.high_s[0]
+
+
+@pytest.mark.parametrize("layout", list(Layout))
+def test_a_batch_in_fp32_costs_by_its_tiles_and_leaves_the_peak_alone(layout: Layout) -> None:
+    one, few, many = (batch_s(groups, 2048, 2048, 64, layout) for groups in (1, 7, 142))
+    assert many[0] / few[0] == pytest.approx(142 / 7, rel=0.1) and few[0] > 4 * one[0]
+    assert 2.0 * 142 * 2048 * 2048 * 64 / many[0] < 0.8 * SKU.peak(Precision.FP32).flops_per_s
+    assert many[0] / many[1] > np.exp(gemm.STACKED) and many[2] / many[0] > np.exp(gemm.STACKED)

@@ -124,6 +124,21 @@ def test_what_lies_in_l2_is_never_slower(log_rows: int) -> None:
     assert warm.time_s[0] <= 1.03 * predict(one(*shape)).time_s[0]
 
 
+@settings(max_examples=30, deadline=None)
+@given(st.integers(8, 14), st.floats(0, 1))
+def test_what_the_kernel_before_left_comes_from_l2_as_far_as_it_fits(log_rows: int, share: float) -> None:
+    rows = 2**log_rows
+    read, written = 4.0 * rows * 1024, 2.0 * rows * 1024
+    table = one("add", rows, 1024, read, written, recent_bytes=share * read)
+    traits = memory_kernels.traits()[np.array([memory_kernels.class_of("add")])]
+    missed = memory_law.work(table, traits, SKU).missed[0]
+    without = memory_law.work(one("add", rows, 1024, read, written), traits, SKU).missed[0]
+    fits, overflows = read + written < 0.38 * SKU.l2_bytes, read + written > 1.1 * SKU.l2_bytes
+    assert missed <= without
+    assert not fits or missed == pytest.approx((1 - share) * read)
+    assert not overflows or missed == without
+
+
 def test_large_streams_are_bound_by_memory_and_small_ones_by_launch() -> None:
     assert predict(one("add", 16384, 4096, 2.7e8, 1.34e8)).wall[0] == Wall.MEMORY
     assert predict(one("add", 16, 512, 3.3e4, 1.6e4)).wall[0] == Wall.LAUNCH
@@ -185,3 +200,25 @@ def test_codes_of_ops_and_variants_are_unique() -> None:
 def test_an_unknown_kernel_name_is_no_code(kernel: str) -> None:
     with pytest.raises(KeyError):
         kernel_codes(kernel)
+
+
+def test_short_rows_of_a_compiled_norm_cost_by_their_bytes_where_long_ones_alone_were_measured() -> None:
+    h100, h200 = (Database.packaged().gpu(name) for name in ("h100-sxm5-80gb", "h200-sxm-141gb"))
+    for cols in (64, 128, 256):
+        rows, size = 2**24 // cols, 2 * 2**24
+        found = []
+        for gpu in (h100, h200):
+            op, variant = kernel_codes("rmsnorm.compiled")
+            sizes = {
+                "op": op,
+                "variant": variant,
+                "rows": rows,
+                "cols": cols,
+                "bytes_read": 2.0 * size,
+                "bytes_written": 2.0 * size,
+            }
+            kind = {"kind": int(Kind.MEMORY), "precision": int(Precision.BF16)}
+            columns = {name: np.array([value]) for name, value in (sizes | kind).items()}
+            norm = table_from_columns([Label(name="norm", layer="", part="")], 1, 1, columns)
+            found.append(float(gpu.predict(norm).time_s[0]))
+        assert 0.5 < found[1] / found[0] < 2

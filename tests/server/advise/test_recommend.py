@@ -1,10 +1,10 @@
 """Advice as a whole: what it must never say, what it must say, and that several GPUs and workloads are all heard."""
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import Expired, InvalidInput, OutOfRange, TooLarge

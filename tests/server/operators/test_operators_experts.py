@@ -9,7 +9,7 @@ from tilewise.hwdb.table import Kind
 from tilewise.server.architecture import Architecture
 from tilewise.server.architecture.model import Experts
 from tilewise.server.operators import build
-from tilewise.server.operators.experts import distinct_experts, padded_share, padding_notes
+from tilewise.server.operators.experts import chance_skew, distinct_experts, padded_share, padding_notes
 from tilewise.server.workload import Workload
 
 Config = Callable[[str], Architecture]
@@ -50,3 +50,19 @@ def test_every_expert_has_a_gradient_whether_hit_or_not(config: Config) -> None:
     table = build(config("mixtral/Mixtral-8x7B-v0.1"), Workload(phase="train", batch=1, sequence=2))
     gradients = (table.kind == Kind.GROUPED_GEMM) & (table.layout == 2)
     assert set(table.groups[gradients]) == {8.0}
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_an_expert_without_a_token_is_not_read(config: Config, mode: str) -> None:
+    work = Workload(phase="decode", batch=16, context=1024, mode=mode)
+    table = build(config("qwen3-moe/Qwen3-30B-A3B"), work)
+    assert set(table.groups[table.kind == Kind.GROUPED_GEMM]) == {distinct_experts(128, 8, 16)}
+
+
+def test_experts_that_are_chosen_by_chance_are_uneven_and_fill_more_tiles(config: Config) -> None:
+    assert chance_skew(256) == pytest.approx(1 / 16) and chance_skew(2) == 0
+    drawn = np.random.default_rng(0).multinomial(256 * 128, np.full(128, 1 / 128))
+    skewed = (np.arange(128) + 1.0) ** -chance_skew(256)
+    assert np.log(skewed).std() == pytest.approx(np.log(drawn).std(), rel=0.2)
+    table = build(config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="prefill", batch=1, sequence=4096, mode="eager"))
+    assert set(table.skew[table.kind == Kind.GROUPED_GEMM]) == {chance_skew(256)}

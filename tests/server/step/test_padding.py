@@ -109,3 +109,10 @@ def test_falcons_one_key_value_head_goes_through_products_in_fp32() -> None:
     assert not (found.kind == Kind.ATTENTION).any()
     scores = named(found, "scores")
     assert scores.sum() == 1 and found.output_bytes[scores].tolist() == [4] and found.groups[scores].tolist() == [64]
+
+
+def test_padded_gradients_of_the_logits_take_memory_beside_them() -> None:
+    off, whole = (step(gpt2(vocabulary)).memory for vocabulary in (50257, 50304))
+    logits = 2 * 2 * 2048 * 50264
+    assert off.part("padding") > 2 * logits and whole.part("padding") == 0
+    assert off.total_bytes - whole.total_bytes > logits

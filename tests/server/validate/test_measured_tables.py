@@ -9,7 +9,7 @@ import pytest
 
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput
-from tilewise.hwdb.table import Kind, Layout, OperatorTable, Phase
+from tilewise.hwdb.table import OPS, VARIANTS, Kind, Layout, OperatorTable, Phase
 from tilewise.server.architecture import Architecture
 from tilewise.server.operators import build
 from tilewise.server.validate import attention, gemm, grouped, memory
@@ -129,6 +129,18 @@ def test_every_memory_bound_kind_is_kernels_that_move_the_bytes_it_says(kind: st
     assert len(found.table) == len(facts()["memory_kinds"][kind]["launches"])
     assert (found.table.kind == Kind.MEMORY).all()
     assert (found.table.bytes_read + found.table.bytes_written > 0).all()
+
+
+def test_what_every_call_reads_again_counts_as_recent() -> None:
+    """One second addend for all inputs, one second factor, and a sum that takes an operand's place."""
+    found = asked("kind,case,time_us\nadd,4,10\nresidual_add,32x768,10\nsilu_mul,32x768,10\n", memory.ask)
+    names = [OPS[op] for op in found.table.op]
+    operand = 2 * 32 * 768
+    wanted = {"add": {0.0, operand}, "activation": {0.0}, "mul": {2.0 * operand}}
+    for name, recent in zip(names, found.table.recent_bytes.tolist(), strict=True):
+        assert recent in wanted[name]
+    (in_place,) = found.table.variant[found.owner == 0]
+    assert VARIANTS[in_place] == "in_place"
 
 
 def test_a_mib_is_one_operand_of_so_many_bytes() -> None:
@@ -278,3 +290,20 @@ def test_every_row_of_every_shared_table_is_judged_or_has_a_reason(shared: Path)
         assert (judged | (outcome.reasons != "")).all(), path.name
         if path.parent.name == "h100" and "kernels" not in path.name:
             assert (judged | outcome.refused).all(), path.name
+
+
+def test_another_release_than_the_calibrations_widens_an_interval_and_is_judged_apart() -> None:
+    rows = [
+        f"{software},bf16,4096,4096,4096,230"
+        for software in ("torch 2.6.0+cu124", "torch 2.11.0+cu130", "", "a library")
+    ]
+    found = validated("software,dtype,m,n,k,time_us\n" + "\n".join(rows) + "\n").outcome
+    older, same, unsaid, unknown = (found.quantities[0].high / found.quantities[0].predicted).tolist()
+    assert older == pytest.approx(unknown) and same == pytest.approx(unsaid)
+    assert older > 1.15 and same < 1.1
+    assert found.groups["release"].tolist() == [
+        "another release",
+        "the calibration's",
+        "the calibration's",
+        "another release",
+    ]

@@ -1,0 +1,55 @@
+"""Power: watts, settled clocks and joules against sustained points that a fit has not seen, and intervals that hold them."""
+
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.database import Database
+from tilewise.hwdb.kernels import power
+from tilewise.hwdb.table import Floats, Kind, Label, table_from_columns
+
+MEASURED = ("h100-sxm5-80gb", "h200-sxm-141gb")
+
+
+@cache
+def left_out(name: str) -> tuple[Floats, Floats]:
+    gpu = Database.packaged().gpu(name)
+    assert isinstance(gpu.calibration, Calibration)
+    return power.cross_fitted(power.points_of(gpu.calibration, gpu.sku), gpu.sku)
+
+
+@pytest.mark.parametrize("name", MEASURED)
+def test_watts_and_clocks_of_a_sustained_kernel_are_known_to_eight_percent(name: str) -> None:
+    watts, clock = left_out(name)
+    assert len(watts) >= 30
+    for off in (watts, clock):
+        assert np.abs(np.exp(off) - 1).mean() < 0.08 and abs(np.median(off)) < 0.03
+
+
+def test_a_format_of_a_single_point_costs_about_what_its_peak_says() -> None:
+    """One sustained tf32 product made it a tenth of bf16's energy a FLOP, at twice the time."""
+    for name in MEASURED:
+        gpu = Database.packaged().gpu(name)
+        assert isinstance(gpu.calibration, Calibration)
+        joules = power.from_calibration(gpu.calibration, gpu.sku)["joule_per_flop"]
+        tf32, bf16 = joules[2], joules[3]
+        assert 1 < tf32 / bf16 < 8
+
+
+def test_joules_are_as_unsure_as_the_watts_and_the_time() -> None:
+    gpu = Database.packaged().gpu("h100-sxm5-80gb")
+    assert gpu.calibration is not None
+    size = 8192.0
+    columns = {
+        "kind": np.array([int(Kind.GEMM)]), "m": np.array([size]), "n": np.array([8192]), "k": np.array([8192]),
+        "precision": np.array([3]), "flops": np.array([2 * size**3]), "executed_flops": np.array([2 * size**3]),
+        "bytes_read": np.array([4 * size**2]), "bytes_written": np.array([2 * size**2]), "output_bytes": np.array([2.0]),
+        "groups": np.ones(1), "count": np.ones(1), "kernels": np.ones(1),
+    }  # fmt: skip
+    table = table_from_columns([Label(name="x", layer="", part="")], 1, 1, columns)
+    times, model = gpu.predict(table), {**gpu.calibration.model("power"), "watts_error": 0.2}
+    low, value, high = (float(joules[0]) for joules in power.energy(table, times, model, gpu.sku, np.zeros(1)))
+    assert low == pytest.approx(value * times.low_s[0] / times.time_s[0] * np.exp(-0.2))
+    assert high == pytest.approx(value * times.high_s[0] / times.time_s[0] * np.exp(0.2))

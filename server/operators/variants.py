@@ -121,6 +121,7 @@ VARIANTS: dict[str, Variant] = {
         packing=False, both_masks=True, router="sigmoid", weights="gathered_quotient_scaled", combines_fp32=True
     ),
     "bart": _BART,
+    "axk1": replace(_GROUPS, rope="interleaved"),
     "biogpt": Variant(positions=6),
     "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
     "camembert": _ROBERTA,
@@ -135,6 +136,8 @@ VARIANTS: dict[str, Variant] = {
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged", caches_heads=True),
     "dinov2": Variant(scales_branches=True),
+    "cohere2_moe": replace(_COHERE, both_masks=True, combines_fp32=True),
+    "data2vec-text": _ROBERTA,
     "dots1": _GROUPS,
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
     "ernie4_5_moe": Variant(
@@ -153,6 +156,7 @@ VARIANTS: dict[str, Variant] = {
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
     "gemma4_text": Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True),
+    "gemma4_unified_text": Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True),
     "glm": Variant(repeats_angles=2),
     "glm4": Variant(repeats_angles=2),
     "glm4_moe": _GROUPS,
@@ -206,6 +210,10 @@ VARIANTS: dict[str, Variant] = {
     "mimo_v2_flash": replace(_GROUPS, scores="sinks", tables_by_kind=True),
     "mixtral": Variant(weights="divided", combines_fp32=True),
     "modernbert": Variant(rope="lifted_twice", fused_qkv="split", tables_by_kind=True, lifts_loss=True, positions=1),
+    "hyperclovax": _GRANITE,
+    "minimax_m3_vl_text": Variant(
+        norm="rms_shifted", router="sigmoid", weights="gathered_divided", combines_fp32=True, joins_rope=True
+    ),
     "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
     "nanochat": Variant(softcaps_logits=True),
     "nemotron": Variant(norm="layer_shifted"),
@@ -221,10 +229,12 @@ VARIANTS: dict[str, Variant] = {
     "qwen2_vl_text": Variant(positions=3),
     "qwen3_next": Variant(norm="rms_shifted"),
     "roberta": _ROBERTA,
+    "roberta-prelayernorm": _ROBERTA,
     "solar_open": _GROUPS,
     "vaultgemma": _GEMMA2,
     "xglm": Variant(scores="clamped", scales_q=True, scales_embedding=True, packing=False),
     "xlm-roberta": _ROBERTA,
+    "xlm-roberta-xl": _ROBERTA,
     "youtu": Variant(rope="interleaved"),
 }
 

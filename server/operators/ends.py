@@ -143,7 +143,13 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
         if arch.head.split == Split.COLUMN and not plan.train:
             e.collective("all_gather", "all_gather", asked * vocab * plan.width * plan.tp, plan.tp)
     if plan.train:
-        loss(e, plan, asked, vocab, encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]))
+        loss(
+            e,
+            plan,
+            asked,
+            vocab,
+            encoder=len(arch.stacks) == 1 and _sees_all(arch.stacks[0]) and not style.lifts_logits,
+        )
 
 
 def _sees_all(stack: Stack) -> bool:

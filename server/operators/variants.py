@@ -25,6 +25,7 @@ class Variant:
     sinusoids:  keeps the rotary tables; every layer looks its positions up in them
     scales_embedding, scales_residual: multiplies by a constant
     softcaps_logits, scales_logits: squashes or scales the lm_head's output
+    lifts_logits:     an encoder whose loss is the decoders', over fp32
     scales_queries:   by a logarithm of the position
     router:      key of router_sequences.ROUTERS, or "every_expert": all experts work on all tokens
     router_fp32: lifts the router's factors to fp32
@@ -47,6 +48,7 @@ class Variant:
     scales_residual: bool = False
     softcaps_logits: bool = False
     scales_logits: bool = False
+    lifts_logits: bool = False
     scales_queries: bool = False
     router: str = "softmax"
     router_fp32: bool = False
@@ -78,7 +80,7 @@ VARIANTS: dict[str, Variant] = {
     "codegen": Variant(scores="fp32", sinusoids=True, positions=1),
     "cohere": _COHERE,
     "cohere2": _COHERE,
-    "cohere2_moe": replace(_COHERE, combines_fp32=True),
+    "cohere2_moe": _COHERE,
     "data2vec-text": _ROBERTA,
     "deepseek_v2": Variant(rope="complex", router_fp32=True, combines_fp32=True, renormalises=False),
     "deepseek_v3": replace(_GROUPS, rope="interleaved"),
@@ -86,6 +88,7 @@ VARIANTS: dict[str, Variant] = {
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
     "ernie4_5_moe": Variant(rope="factors_lifted", repeats_angles=4),
     "esm": Variant(rope="lifted_twice", activation="esm_gelu"),
+    "eurobert": Variant(lifts_logits=True),
     "exaone_moe": _GROUPS,
     "falcon": Variant(fused_qkv="index", broadcasts_kv=True, masks=True),
     "flex_olmo": Variant(combines_fp32=True, renormalises=False),

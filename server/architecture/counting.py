@@ -134,4 +134,5 @@ def _add_feed_forward(parts: dict[str, Size], feed: FeedForward | None) -> Size:
         _add(parts, "shared_experts", parameters(feed.shared.projections))
     if feed.shared_gate is not None:
         _add(parts, "shared_experts", feed.shared_gate.parameters)
-    return one * (feed.count - feed.top_k) + feed.unused_parameters
+    idle: Size = one * (feed.count - feed.top_k)
+    return idle + feed.unused_parameters

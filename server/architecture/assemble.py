@@ -83,6 +83,7 @@ def _feed_forward(keys: Keys, kind: str) -> FeedForward | None:
 def blocks(keys: Keys) -> tuple[Block, ...]:
     """One Block a kind of layer."""
     norms = tuple(norm(keys, name, keys["hidden_size"]) for name in keys["block_norms"])
+    later = tuple(norm(keys, name, keys["hidden_size"]) for name in keys["experts_norms"])
     linears, extra = listed(keys, keys["block_linears"]), product(keys, keys["block_extra"])
     return tuple(
         Block(
@@ -90,7 +91,7 @@ def blocks(keys: Keys) -> tuple[Block, ...]:
             count=repeats(layers, keys["num_hidden_layers"]),
             mixers=_mixer(keys, mixing),
             feed_forward=_feed_forward(keys, feeding),
-            norms=norms,
+            norms=(*norms, *later) if feeding == "experts" else norms,
             parallel=keys["parallel"],
             extra_linears=linears,
             extra_parameters=extra,

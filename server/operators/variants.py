@@ -104,6 +104,7 @@ class Variant(Record):
 _GEMMA = Variant(norm="rms_shifted", scales_embedding=True)
 _GEMMA2 = Variant(both_masks=True, norm="rms_shifted", scales_embedding=True, softcaps_logits=True)
 _GEMMA3 = replace(_GEMMA, both_masks=True, tables_by_kind=True)
+_GEMMA4 = Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True)
 _GRANITE = Variant(scales_residual=True, scales_embedding=True, scales_logits=True)
 _GRANITE_MOE = replace(_GRANITE, router="lifted", weights="softmax_fp32")
 _COHERE = Variant(norm="layer_written", rope="lifted", scales_logits=True)
@@ -156,8 +157,8 @@ VARIANTS: dict[str, Variant] = {
     "gemma2": _GEMMA2,
     "gemma3": _GEMMA3,
     "gemma3_text": _GEMMA3,
-    "gemma4_text": Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True),
-    "gemma4_unified_text": Variant(both_masks=True, norm="rms_lifted", scales_embedding=True, tables_by_kind=True),
+    "gemma4_text": _GEMMA4,
+    "gemma4_unified_text": _GEMMA4,
     "glm": Variant(repeats_angles=2),
     "glm4": Variant(repeats_angles=2),
     "glm4_moe": _GROUPS,

@@ -124,11 +124,13 @@ def write_model(folder: Path, name: str, model: Mapping[str, Any]) -> None:
 
 
 def _module(name: str) -> ModuleType | None:
-    for full in (f"tilewise.hwdb.kernels.{name}.fitted", f"tilewise.hwdb.kernels.{name}"):
-        if find_spec(full.rpartition(".")[0]) and find_spec(full):
-            module = importlib.import_module(full)
-            return module if hasattr(module, "from_calibration") else None
-    return None
+    """What fits a model: `fitted` of its folder, or its one file."""
+    where = f"tilewise.hwdb.kernels.{name}"
+    if (spec := find_spec(where)) is None:
+        return None
+    full = f"{where}.fitted" if spec.submodule_search_locations else where
+    module = importlib.import_module(full) if find_spec(full) else None
+    return module if hasattr(module, "from_calibration") else None
 
 
 def _judged(columns: Measurements) -> Measurements:

@@ -275,7 +275,7 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     """
     if plan.workload.cache == "none":
         return
-    each = style.caches_heads or style.spreads_kv
+    each = style.spreads_kv or (att.latent is not None and att.latent.caches_whole)
     width = heads.kv * (heads.dim + heads.dim_v) if each else cache_width(att, heads.kv)
     if plan.fused:
         size = heads.tokens * width * plan.width
@@ -326,7 +326,7 @@ def project_latent(
             "kv"
         )  # engines absorb it, most of torch's code expands the whole cache
         if linear not in first and not (cached and plan.served):
-            tokens = plan.batch * heads.seq_kv if cached and not style.caches_heads else heads.tokens
+            tokens = plan.batch * heads.seq_kv if cached and not latent.caches_whole else heads.tokens
             project(e, plan, (linear,), tokens, save_input=not plan.selective)
     if not plan.served:
         _join_latent(e, plan, latent, heads, style)
@@ -338,7 +338,7 @@ def _join_latent(e: Emitter, plan: Plan, latent: Latent, heads: Heads, style: Va
     In decode the keys are those of the whole latent cache: transformers expands it at every token, and absorbs nothing. Some
     families cache every head's keys and values instead.
     """
-    keys = (heads.tokens if style.caches_heads else plan.batch * heads.seq_kv) * heads.q
+    keys = (heads.tokens if latent.caches_whole else plan.batch * heads.seq_kv) * heads.q
     if plan.decode or not plan.fused:
         own, shared = ("copy", "copy") if plan.fused else ("transpose", "transpose.repeat_kv")
         for op, cols, sharers in ((own, latent.nope_dim, 1), (shared, latent.rope_dim, heads.q)):

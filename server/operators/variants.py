@@ -41,7 +41,6 @@ class Variant(Record):
     pools: key of [operations] by which a text tower alone answers with one row
     token_dropout: zeroes masked tokens' embeddings and scales the others by how many there are
     indexer_rope: key of [ropes] of a sparse attention's indexer that its own code writes out
-    caches_heads: caches the keys and values of every head of latent attention
     norms_rotated: normalises queries and keys in layers that rotate alone, and scales queries in the others
     router:      key of [routers], or "every_expert": all experts work on all tokens
     lifts_router: lifts the router's input to fp32, or "both" its factors
@@ -81,7 +80,6 @@ class Variant(Record):
     pools: str = ""
     token_dropout: bool = False
     indexer_rope: str = ""
-    caches_heads: bool = False
     norms_rotated: bool = False
     router: str = "softmax"
     lifts_router: str = ""
@@ -135,7 +133,7 @@ VARIANTS: dict[str, Variant] = {
         rope="complex", router="softmax_fp32", lifts_router="both", weights="scaled", combines_fp32=True
     ),
     "deepseek_v3": _DEEPSEEK,
-    "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged", caches_heads=True),
+    "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged"),
     "dinov2": Variant(scales_branches=True),
     "cohere2_moe": replace(_COHERE, both_masks=True),
     "data2vec-text": _ROBERTA,
@@ -164,7 +162,7 @@ VARIANTS: dict[str, Variant] = {
     "glm4_moe": _GROUPS,
     "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
     "glm4v_moe_text": _GROUPS,
-    "glm_moe_dsa": replace(_GROUPS, rope="interleaved", masks=True, indexer_rope="interleaved", caches_heads=True),
+    "glm_moe_dsa": replace(_GROUPS, rope="interleaved", masks=True, indexer_rope="interleaved"),
     "gpt2": _SPLIT,
     "gpt_bigcode": _SPLIT,
     "gpt_neo": Variant(scores="fp32_where", windows_in_scores=True),

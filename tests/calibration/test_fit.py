@@ -15,6 +15,4 @@ def test_a_model_that_is_one_file_is_fitted_like_one_that_is_a_folder(model: str
     calibration = HWDB.gpu("h200-sxm-141gb").calibration
     assert calibration is not None and model in MODELS
     fitted = fit(calibration, tmp_path, only=[model])
-    assert fitted.model(model).keys() == calibration.model(model).keys() | fitted.model(model).keys() and fitted.model(
-        model
-    )
+    assert fitted.model(model).keys() >= calibration.model(model).keys()

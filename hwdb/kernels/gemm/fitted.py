@@ -41,7 +41,8 @@ SHARED_BYTES_PER_CLOCK = 64.0  # per SM from L2 into shared memory
 BANDWIDTH = 0.9  # of the datasheet's
 SPLIT_S = 1.5e-6  # the reduction kernel of split-K
 OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and sm75 kernels on Hopper, of its peak
-PLAN = mlp.Training(hidden=(128, 64), epochs=150, batch=128, rate=4e-3, decay=0.1)
+# With six nets, 150 passes and batches of 128, three times the work, points left out are as far off (H100: 4.79 for 4.75 %)
+PLAN = mlp.Training(hidden=(128, 64), epochs=100, batch=256, rate=4e-3, decay=0.1)
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
@@ -185,7 +186,7 @@ def from_calibration(
     rows, _ = evaluate(p, model, sku)
     differ = np.maximum(spread / 2, machines.between_cards(calibration, "gemm", time_s))
     residual = regression.fit(
-        rows, time_s, PLAN, nets=6, local=LOCAL, machines=differ, folds=_folds(p), beside=_beside(siblings)
+        rows, time_s, PLAN, nets=4, local=LOCAL, machines=differ, folds=_folds(p), beside=_beside(siblings)
     )
     asked, _ = evaluate(gemm_choice.asked(harvest, every=3), model, sku)
     seen = np.concatenate([asked.features, *[rows.features] * 4])

@@ -4,13 +4,14 @@ import csv
 import json
 import math
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tilewise.hwdb.database import Database
-from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.errors import InvalidInput, NotAvailable
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.table import Kind, Layout, OperatorTable, Phase
 from tilewise.hwdb.times import Trust
@@ -20,7 +21,7 @@ from tilewise.server.operators import build
 from tilewise.server.operators.conventions import causal_flops
 from tilewise.server.step.memory import memory
 from tilewise.server.step.predict import predict, predict_many
-from tilewise.server.workload import Workload
+from tilewise.server.workload import CHOICES, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "examples" / "llama-3-8b.json").read_text()
@@ -289,3 +290,16 @@ def test_the_steps_of_torchtitan_that_were_predicted_lay_in_their_intervals_when
         wall, known = float(row["wall_ms"]), before[row["model"]]
         assert float(known["wall_low_ms"]) <= wall <= float(known["wall_high_ms"])
         assert abs(float(known["wall_ms"]) / wall - 1) < 0.03
+
+
+@pytest.mark.parametrize("sku", Database.packaged().skus())
+def test_every_gpu_answers_by_every_program_that_runs_on_it(sku: str) -> None:
+    """Those of the same dies as another are answered by its kernels, an engine's too."""
+    gpu, answered = Database.packaged().gpu(sku), 0
+    for stack in CHOICES["stack"]:
+        for phase in ("prefill", "decode"):
+            with suppress(NotAvailable, InvalidInput):
+                length = {"context": 512} if phase == "decode" else {"sequence": 512}
+                time = predict(gpu, LLAMA, Workload(phase=phase, stack=stack, batch=2, **length)).step.time
+                answered += time is not None
+    assert answered >= 4

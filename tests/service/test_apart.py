@@ -12,6 +12,7 @@ import pytest
 
 from tilewise.client.publish import publish
 from tilewise.hwdb.calibration import Calibration
+from tilewise.hwdb.database import Database
 from tilewise.server.service.app import Server
 from tilewise.server.service.identity.caller import Caller, Role
 from tilewise.server.service.rpc.apart import HEAVY_BYTES
@@ -66,7 +67,7 @@ def heard(address: str, method: str, request: Any) -> Any:
 def long_sweep(question: advisor.PredictRequest) -> SweepRequest:
     workload = Workload(phase=PHASE_DECODE, batch=1, context=1)
     axes = [Axis(field="context", range=Range(first=1, last=100_000))]
-    return SweepRequest(model=question.model, workload=workload, gpus=[question.gpu], axes=axes)
+    return SweepRequest(model=question.model, workload=workload, gpus=Database.packaged().skus(), axes=axes)
 
 
 def process_of(server: Server) -> int:

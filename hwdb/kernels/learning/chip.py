@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tilewise.hwdb.dies import twin
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
@@ -40,9 +41,9 @@ class Chip(Record):
 
     @classmethod
     def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:
-        """`rows` rows on the GPU that a model answers for."""
-        found = cls.of([sku], np.zeros(rows, np.int64))
-        return replace(found, code=found.code + model["together"].index(sku.name))
+        """`rows` rows on the GPU that a model answers for, or on one of the same dies."""
+        found, names = cls.of([sku], np.zeros(rows, np.int64)), model["together"]
+        return replace(found, code=found.code + names.index(sku.name if sku.name in names else twin(sku)))
 
     def at(self, precision: Ints) -> Floats:
         """Dense FLOP/s of each row's own precision."""

@@ -72,6 +72,7 @@ class Apart:
         call.context.add_callback(inner.cancel)
         try:
             while (content := self._next(call, inner)) is not None:
+                call.check()  # answers that come quickly are never waited for long enough to be looked at
                 yield content
             call.predictions += told_predictions(inner.trailing_metadata())
         except grpc.RpcError as error:

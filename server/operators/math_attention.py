@@ -29,7 +29,9 @@ def math_attention(e: Emitter, plan: Plan, heads: Heads, *, causal: bool) -> Non
     """One attention sub-layer's kernels, between its projections and the output's."""
     both = plan.batch * heads.q
     area = both * heads.seq_q * heads.seq_kv
-    share = pairs(heads.seq_q, heads.seq_kv, causal) / larger(heads.seq_q * heads.seq_kv, 1)  # of an image tower without images too
+    share = pairs(heads.seq_q, heads.seq_kv, causal) / larger(
+        heads.seq_q * heads.seq_kv, 1
+    )  # of an image tower without images too
     turned = _lift(e, plan, heads)
     _product(e, "scores", (heads.seq_q, heads.seq_kv, heads.dim), both, share, _NN if turned else _NT)
     _softmax(e, plan, both * heads.seq_q, heads.seq_kv, area)

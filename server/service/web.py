@@ -23,6 +23,7 @@ class Bounded(ThreadingHTTPServer):
     """So many clients at a time, each for SLOW_S."""
 
     daemon_threads = True
+    request_queue_size = 128  # that wait to be let in; beyond it a client tries again after a second
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         super().__init__(address, handler)

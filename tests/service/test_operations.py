@@ -196,7 +196,7 @@ def test_the_web_page_tells_probes_whether_to_send_calls() -> None:
 
 
 def test_who_is_slow_to_ask_for_the_page_holds_a_few_places_and_not_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewise.server.service.web.SLOW_S", 2.0)
+    monkeypatch.setattr("tilewise.server.service.web.SLOW_S", 4.0)
     web = Web("127.0.0.1:0", lambda: b"", lambda: True)
     address = ("127.0.0.1", int(web.address.rpartition(":")[2]))
 

@@ -130,7 +130,7 @@ def image_of(family: str, config: Any) -> tuple[int, ...]:
 UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
 DROPOUTS = (
     "attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout", "dropout", "resid_dropout", "embedding_dropout",
-    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop",
+    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop", "dropout_rate",
 )  # fmt: skip
 
 

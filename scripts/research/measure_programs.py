@@ -6,7 +6,7 @@
 Random weights, two layers, bf16, sdpa. Prefill and training of 2 x 2048 tokens; decode of 16 sequences over a DynamicCache of
 2048 tokens (eager) or a StaticCache of 4096 (compiled); graph: the same under reduce-overhead. `busy_ms` is the sum of kernel
 times of one call by the profiler, `wall_ms` the median of three windows of five calls, `joules` a call's share of NVML's energy counter
-over a second and a half of calls after as long a one to settle (prefill and training). `kernels.csv` holds each kernel's count and time.
+over 1.2 s of calls after half a second to settle (prefill and training). `kernels.csv` holds each kernel's count and time.
 `predict` needs Tilewise, `measure` torch and transformers; `--device cpu` rehearses on tiny sizes.
 """
 
@@ -130,7 +130,7 @@ def measure(names: list[str], ways: list[tuple[str, str]], out: Path, budget_s: 
                 try:
                     row, of_each = timed(call, device)
                     row += joules(call) if phase != "decode" and mode != "graph" and device != "cpu" else ["", ""]
-                except Exception as error:  # one way that does not run must not cost the others
+                except Exception as error:  # noqa: BLE001 - one way that does not run must not cost the others
                     print(name, mode, phase, "failed:", str(error)[:300].replace("\n", " "), flush=True)
                     continue
                 table.writerow([name, name_of(device), mode, phase, *row])
@@ -228,7 +228,7 @@ def timed(call: Callable[[], None], device: str) -> tuple[list[str], dict[str, l
     return [f"{middle:.4f}", f"{(high - low) / middle:.3f}", f"{busy:.4f}", str(count)], kernels
 
 
-def joules(call: Callable[[], None], settle_s: float = 1.0, last_s: float = 2.0) -> list[str]:
+def joules(call: Callable[[], None], settle_s: float = 0.5, last_s: float = 1.2) -> list[str]:
     """Joules and milliseconds of a call, once power and clock have settled."""
     import pynvml
     import torch

@@ -50,27 +50,29 @@ def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floa
     return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
 
 
-def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Power:
-    """The clock at which each shape's mix of operators settles under the power limit."""
-    wanted = demand(table, times, model)
+def settle(
+    table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats | float = 0.0
+) -> Power:
+    """The clock at which each shape's mix of operators settles under the power limit; idle_s: seconds of each in which no kernel runs."""
+    wanted, static = demand(table, times, model), float(model["static_w"])
     spent = np.where(times.refused, 0.0, times.time_s * table.count)
-    total = np.bincount(table.shape, spent, table.shapes)
-    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes)
+    total = np.bincount(table.shape, spent, table.shapes) + idle_s
+    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes) + static * idle_s
     mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
-    clock = _clock(mean, float(model["static_w"]), sku)
+    clock = _clock(mean, static, sku)
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
 
 def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats) -> Floats:
-    """Joules of one step, (low, value, high) by shape: the mix's power while kernels run, the static power between them.
+    """Joules of one step, (low, value, high) by shape: the mean power of the mix and of the gaps in it.
 
     The bounds take every kernel at the bound of its time, widened by what the power fit misses.
     """
-    watts = settle(table, times, model, sku).power_w[: table.shapes]  # the first rows are one of each shape
+    watts = settle(table, times, model, sku, idle_s).power_w[: table.shapes]  # the first rows are one of each shape
     seconds = (times.low_s, times.time_s, times.high_s)
     busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
     missed = np.exp(float(model.get("watts_error", model["clock_error"])) * np.array([-1.0, 0.0, 1.0]))
-    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed[:, None]
+    joules: Floats = watts * (busy + idle_s) * missed[:, None]
     return joules
 
 
@@ -85,9 +87,11 @@ def sensitivity(table: OperatorTable, times: Times, model: Mapping[str, Any]) ->
     return np.asarray(np.clip(base + slope * compute, 0.0, 1.0), float)
 
 
-def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Times:
+def sustain(
+    table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats | float = 0.0
+) -> Times:
     """Burst times stretched to what they are in long training or steady serving."""
-    clock = settle(table, times, model, sku).clock_hz
+    clock = settle(table, times, model, sku, idle_s).clock_hz
     scale = sensitivity(table, times, model)
     stretch = 1 + scale * (sku.clock_boost_hz / clock - 1)
     error = np.where(clock < sku.clock_boost_hz, scale * model["clock_error"], 0.0)

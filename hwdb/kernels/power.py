@@ -46,17 +46,18 @@ def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floa
     traffic = (table.bytes_read + table.bytes_written) / times.time_s
     known = np.asarray(model["joule_per_flop"])
     per_flop = known[np.where(table.precision < len(known), table.precision, int(Precision.FP8))]
-    per_flop = np.where(table.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(table.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
 
 
 def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Power:
     """The clock at which each shape's mix of operators settles under the power limit."""
     wanted = demand(table, times, model)
-    spent = np.where(times.refused, 0.0, times.time_s * table.count)
+    refused = times.refused
+    spent = np.where(refused, 0.0, times.time_s * table.count)
     total = np.bincount(table.shape, spent, table.shapes)
-    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes)
-    mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
+    energy = np.bincount(table.shape, np.where(refused, 0.0, wanted * spent), table.shapes)
+    mean = energy / np.where(total > 0, total, 1.0)
     clock = _clock(mean, float(model["static_w"]), sku)
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
@@ -68,7 +69,7 @@ def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     """
     watts = settle(table, times, model, sku).power_w[: table.shapes]  # the first rows are one of each shape
     seconds = (times.low_s, times.time_s, times.high_s)
-    busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
+    busy = np.array([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
     missed = np.exp(float(model.get("watts_error", model["clock_error"])) * np.array([-1.0, 0.0, 1.0]))
     joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed[:, None]
     return joules
@@ -145,7 +146,7 @@ def cross_fitted(points: Points, sku: Sku) -> tuple[Floats, Floats]:
 def _settled(points: Points, model: Mapping[str, Any], sku: Sku) -> tuple[Floats, Floats]:
     """W and clock of points that run alone."""
     per_flop = np.asarray(model["joule_per_flop"])[points.precision]
-    per_flop = np.where(points.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(points.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     wanted = model["static_w"] + per_flop * points.rate + model["joule_per_byte"] * points.traffic
     return np.minimum(wanted, sku.tdp_w), _clock(wanted, float(model["static_w"]), sku)
 

@@ -182,7 +182,7 @@ def calibration_of(gpu: Gpu) -> str:
 
 
 def _check_utilisation(used: Floats, peak: Peak) -> None:
-    worst = float(np.nanmax(used)) if np.any(~np.isnan(used)) else 0.0
+    worst = float(np.fmax.reduce(used, initial=0.0))  # NaN where a step has no time
     if worst > 1:
         message = f"MFU or HFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -257,10 +257,10 @@ def _place(table: OperatorTable) -> Floats:
 def _group_columns(table: OperatorTable, times: Times) -> list[Columns]:
     """What tells kernel groups apart; a datasheet's ceilings are assumed for a whole kind of operators at once."""
     aligned = (table.n % ALIGNED == 0) & (table.k % ALIGNED == 0)
-    aligned &= (table.layout != Layout.WEIGHT_GRADIENT) | (table.m % ALIGNED == 0)
+    aligned &= (table.layout != Layout.WEIGHT_GRADIENT.value) | (table.m % ALIGNED == 0)
     measured = np.isfinite(times.distance)
     told_apart = [np.where(measured, getattr(table, name), 0) for name in GROUP if name != "kind"]
-    return [table.kind, measured, *told_apart, aligned & measured & (table.kind == Kind.GEMM)]
+    return [table.kind, measured, *told_apart, aligned & measured & (table.kind == Kind.GEMM.value)]
 
 
 def _mixed(columns: Sequence[Columns]) -> Keys:

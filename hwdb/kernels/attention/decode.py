@@ -35,12 +35,12 @@ def unsplit(table: OperatorTable, chip: Chip, software: Software, which: Ints) -
     plain = (software.column("kernel") == PAGED)[which] & (table.heads == table.kv_heads)
     older = software.column("latent") & (software.column("engine") == "trtllm")
     latent = older[which] & (chip.generation == "ampere")
-    return (table.phase == Phase.DECODE) & (plain | latent)
+    return (table.phase == Phase.DECODE.value) & (plain | latent)
 
 
 def masked(table: OperatorTable, chip: Chip, software: Software, which: Ints) -> Any:
     """Decodes that TensorRT-LLM's own backend gives to the masked kernel."""
-    ours = (software.column("kernel") == TORCH_FLOW)[which] & (table.phase == Phase.DECODE)
+    ours = (software.column("kernel") == TORCH_FLOW)[which] & (table.phase == Phase.DECODE.value)
     wide = software.column("cached_bytes")[which] > 1  # over fp8 caches Hopper has XQA for any load
     kv, heads = np.maximum(table.kv_heads, 1), np.maximum(table.heads, 1)
     blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)

@@ -114,7 +114,7 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
     found, between = _narrow(table, software, model, sku, found)
     alone = (table.library == 0) & opened.column("quantises")[software]
     factor = tiles.alignment(learned) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
-    odd, turned = (tiles.alignment(learned) > 1) | between, table.layout != Layout.FORWARD
+    odd, turned = (tiles.alignment(learned) > 1) | between, table.layout != Layout.FORWARD.value
     widened = (
         np.where(alone, transfer.error("cast", sku), 0.0) + np.where(turned, transfer.error("layout", sku), 0.0)
         + np.where(odd & ~between, np.log(assumptions()["alignment"]["widening"]), 0.0)

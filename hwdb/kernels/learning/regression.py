@@ -11,6 +11,7 @@ interval is another matter (extrapolation.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,10 @@ class Regression(Record):
     limit: float
     usual: mlp.Mlp | None = None
 
+    @cached_property
+    def _last(self) -> Ints:
+        return np.array(self.grid.shape[1:]) - 1
+
     def residual(self, features: NDArray[np.float32]) -> Floats:
         return self.outputs(features)[0]
 
@@ -97,7 +102,7 @@ class Regression(Record):
         """The residual, and the usual error of rows like these (1: alike)."""
         known = features[:, : len(self.nets[0].mean)]  # an older calibration lacks what was added since
         found = _mean(self.nets, known)
-        residual = np.clip(found[:, 0], -self.limit, self.limit)
+        residual = np.minimum(np.maximum(found[:, 0], -self.limit), self.limit)
         if found.shape[1] > 1:
             return residual, np.minimum(np.exp(found[:, 1]), USUAL_MAX)
         return residual, 1.0 if self.usual is None else _usual(self.usual, known)
@@ -106,15 +111,15 @@ class Regression(Record):
         """share: how much of the residual a row takes."""
         residual, usual = self.outputs(rows.features)
         time_s = rows.base_s * np.exp(share * residual)
-        region = np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)
+        region = np.minimum(rows.family, len(self.margins) - 1), BAND_EDGES_S.searchsorted(time_s)
         factor = np.exp(np.minimum(self.margins[region] * usual, self.limit))  # no more than a residual may explain
         return Answer(time_s, time_s / factor, time_s * factor, self.distance(rows))
 
     def distance(self, rows: Rows) -> Floats:
         """Octaves beyond the cells that neighbour a measured one, which are as good; NaN for a group never measured."""
         at = rows.place - self.origin
-        cell = np.round(at).astype(np.int64)
-        inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
+        cell = np.rint(at).astype(np.int64)
+        inside = np.minimum(np.maximum(cell, 0), self._last)
         known = (rows.group >= 0) & (rows.group < len(self.grid))
         octaves = self.grid[np.where(known, rows.group, 0), *inside.T]
         found = np.where(known, octaves, np.nan)

@@ -55,11 +55,12 @@ class Shapes(Record, kw_only=True):
         """The answer about each of `count` candidates."""
         arch, work, gpu = self.architecture, self.steps.workload, self.steps.gpu
         room, ranks = room_bytes(gpu.sku.memory_bytes, work), column(rank_parameters(arch, work.tensor_parallel), count)
+        name, calibration = gpu.sku.name, calibration_of(gpu)
         rows = (self.parameters.rows(count), ranks, self.steps.rows(count), self.memory.rows(count), self._notes(count))
         largest = self.steps.largest_parts(count)
         for parameters, of_rank, step, resident, notes, part in zip(*rows, largest, strict=True):
             yield Brief(
-                architecture=arch, workload=work, gpu=gpu.sku.name, calibration=calibration_of(gpu), parameters=parameters,
+                architecture=arch, workload=work, gpu=name, calibration=calibration, parameters=parameters,
                 rank_parameters=of_rank, step=step, memory=resident, memory_room_bytes=room, fits=resident.total_bytes <= room,
                 headline=headline(arch, work, gpu, step, part, room - resident.total_bytes), notes=notes,
             )  # fmt: skip
@@ -124,16 +125,21 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
     times = gpu.predict(table, workload.clock)
-    steps = steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None)
+    return table_report(steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None))
+
+
+def table_report(steps: Steps) -> TableReport:
+    """All of one step that its operators tell."""
     (step,) = steps.rows()
     return TableReport(
-        gpu=gpu.sku.name,
-        calibration=calibration_of(gpu),
+        workload=steps.workload,
+        gpu=steps.gpu.sku.name,
+        calibration=calibration_of(steps.gpu),
         step=step,
         layers=layers(steps),
         operators=operators(steps),
-        table=table,
-        times=times,
+        table=steps.table,
+        times=steps.times,
     )
 
 

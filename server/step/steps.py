@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
@@ -68,6 +69,18 @@ class Steps(Record, kw_only=True):
     sums: Sums
     palm_flops: Floats | None
     program: Program = AGREES
+
+    def only(self, at: int, workload: Workload) -> Steps:
+        """One of several candidates alone; workload: its own, with plain lengths."""
+        at, shapes = (at, self.table.shapes) if self.table.shapes > 1 else (0, 1)
+        rows, palm = np.arange(at, len(self.table), shapes), self.palm_flops
+        table = self.table.select(rows)
+        return Steps(
+            gpu=self.gpu, workload=workload, peak=self.peak, times=self.times.select(rows), launched=self.launched[rows],
+            table=replace(table, shapes=1, shape=np.zeros_like(table.shape)),
+            sums=Sums(*(getattr(self.sums, name)[at : at + 1] for name in Sums.__struct_fields__)),
+            palm_flops=palm if palm is None or len(palm) == 1 else palm[at : at + 1], program=self.program,
+        )  # fmt: skip
 
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # whole processes are told as they are at the second start
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse

@@ -55,9 +55,9 @@ def _tile(
     """(padding, wave, tiles, waves) of one tile shape whose matrix rate is `rate` of the best tile's."""
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * groups
     padding = tiles * (tile_m * tile_n) / (m * n * groups)
-    pieces = tiles * np.clip(np.floor(sms / tiles), 1.0, splits)
+    pieces = tiles * np.minimum(np.maximum(np.floor(sms / tiles), 1.0), splits)
     waves = np.ceil(pieces / sms)
-    return np.stack([padding, waves * sms / (pieces * rate), tiles, waves])
+    return np.array([padding, waves * sms / (pieces * rate), tiles, waves])
 
 
 def alignment(table: OperatorTable) -> Floats:

@@ -34,7 +34,7 @@ def unsplit(table: OperatorTable, chip: Chip, software: Software, which: Ints) -
     """
     plain = (software.column("kernel") == PAGED)[which] & (table.heads == table.kv_heads)
     older = software.column("latent") & (software.column("engine") == "trtllm")
-    latent = older[which] & (chip.generation == "ampere")
+    latent = older[which] & chip.of_generation("ampere")
     return (table.phase == Phase.DECODE.value) & (plain | latent)
 
 
@@ -46,5 +46,5 @@ def masked(table: OperatorTable, chip: Chip, software: Software, which: Ints) ->
     blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)
     packs = (heads <= GROUP_MAX * kv) & (table.head_dim <= WIDTH_MAX)
     before = ~packs | (heads == kv) | (wide & (blocks * BLOCKS_FACTOR < chip.sms))
-    blackwell = (chip.generation == "blackwell") | (chip.generation == "blackwell-ultra")
+    blackwell = chip.of_generation("blackwell", "blackwell-ultra")
     return ours & np.where(blackwell, ~packs, before)

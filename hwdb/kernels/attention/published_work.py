@@ -77,7 +77,7 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     place = [np.log2(size.batch) / 2, np.log2(size.heads * size.queries) / 2, np.log2(size.keys)]
     place.append(WIDTH_CELLS * np.log2(size.widths))
     memory = _moved(size, stored) * alone / chip.hbm
-    return Work(compute, memory, columns, np.stack(place, 1), size.blocks, waves)
+    return Work(compute, memory, columns, np.array(place).T, size.blocks, waves)
 
 
 def compulsory_s(table: OperatorTable, software: Software, which: Ints, sku: Sku) -> Floats:
@@ -122,7 +122,7 @@ def _features(size: Sizes, chip: Chip, waves: Floats) -> list[Any]:
     return [
         *map(log, (size.batch, size.heads, size.kv, size.widths, size.queries, size.keys, size.reach, group)),
         np.minimum(waves * chip.sms / size.blocks, 8),
-        *(log(np.clip(n / chip.sms, 1 / 256, 64)) for n in (size.blocks, size.batch * size.heads, splits)),
+        *(log(np.minimum(np.maximum(n / chip.sms, 1 / 256), 64)) for n in (size.blocks, size.batch * size.heads, splits)),
         *(np.minimum(np.ceil(n / chip.sms) * chip.sms / n, 8) for n in (size.batch * size.heads, size.batch * size.kv)),
         size.queries % QUERIES > 0, size.decode, size.alone, size.masked, np.where(size.masked, np.minimum(waves, 8), 0),
         np.where(size.masked, log(group), 0), np.where(size.masked, log(size.keys), 0),

@@ -195,7 +195,7 @@ def split_features(
         np.log2(np.floor(np.maximum(2 * fill, 1))), np.log2(np.maximum(np.floor(steps / SPLIT_STEPS), 1)),
     ]  # fmt: skip
     columns += [(algorithm == code).astype(np.float32) for code in (66, 23, 24, 21, 55, 20)]
-    return np.asarray(np.stack(columns, 1), np.float32)
+    return np.array(columns, np.float32).T
 
 
 def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 100) -> ChoiceModel:

@@ -92,6 +92,10 @@ class Regression(Record):
     usual: mlp.Mlp | None = None
 
     @cached_property
+    def _layers(self) -> mlp.Layers:
+        return mlp.together(self.nets)
+
+    @cached_property
     def _last(self) -> Ints:
         return np.array(self.grid.shape[1:]) - 1
 
@@ -101,7 +105,7 @@ class Regression(Record):
     def outputs(self, features: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
         """The residual, and the usual error of rows like these (1: alike)."""
         known = features[:, : len(self.nets[0].mean)]  # an older calibration lacks what was added since
-        found = _mean(self.nets, known)
+        found = _mean(self._layers, known)
         residual = np.minimum(np.maximum(found[:, 0], -self.limit), self.limit)
         if found.shape[1] > 1:
             return residual, np.minimum(np.exp(found[:, 1]), USUAL_MAX)
@@ -174,7 +178,7 @@ def fit(
     for one in range(FOLDS):
         apart, seen = fold == one, place != one
         some = _nets(inputs[seen], targets[seen], plan, max(1, nets // 2))
-        guess[apart] = np.clip(_mean(some, rows.features[apart])[:, 0], -limit, limit)
+        guess[apart] = np.clip(_mean(mlp.together(some), rows.features[apart])[:, 0], -limit, limit)
     error = np.abs(target - guess)
     usual = np.ones(len(error))
     if local is not None:
@@ -235,12 +239,10 @@ def _nets(features: NDArray[np.float32], target: Floats, plan: mlp.Training, cou
     )
 
 
-def _mean(nets: tuple[mlp.Mlp, ...], features: NDArray[np.float32]) -> Floats:
-    """Outputs of the nets, shape (rows, outputs)."""
-    total = nets[0](features)
-    for net in nets[1:]:
-        total += net(features)
-    return np.asarray(total / np.float32(len(nets)), np.float64)
+def _mean(layers: mlp.Layers, features: NDArray[np.float32]) -> Floats:
+    """Mean output of the nets that are evaluated together, shape (rows, outputs)."""
+    total = np.add.reduce(mlp.evaluated(layers, features), axis=0)
+    return np.asarray(total / np.float32(len(layers[0][0])), np.float64)
 
 
 def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:

@@ -84,7 +84,7 @@ class Gpu(Record):
             return roofline.predict(table, {}, self.sku, state)
         links = "link_bytes_per_s"
         alike = (
-            (table.kind != Kind.COLLECTIVE) | (self.sku.number(links) == self.twin.sku.number(links))
+            (table.kind != Kind.COLLECTIVE.value) | (self.sku.number(links) == self.twin.sku.number(links))
         ) & ~table.unknown
         rows, rest = np.flatnonzero(alike), np.flatnonzero(~alike)
         some = table.select(rows)
@@ -109,7 +109,7 @@ class Gpu(Record):
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
-        kinds = np.where((kinds == Kind.COLLECTIVE) & (table.library > 0), ENGINES, kinds)
+        kinds = np.where((kinds == Kind.COLLECTIVE.value) & (table.library > 0), ENGINES, kinds)
         named = (table.library > 0) & (self.published is not None)
         places = 2 * kinds + named  # one number, since a million rows of pairs are slow to tell apart
         parts = []

@@ -46,7 +46,7 @@ def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floa
     traffic = (table.bytes_read + table.bytes_written) / times.time_s
     known = np.asarray(model["joule_per_flop"])
     per_flop = known[np.where(table.precision < len(known), table.precision, int(Precision.FP8))]
-    per_flop = np.where(table.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(table.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
 
 
@@ -55,10 +55,11 @@ def settle(
 ) -> Power:
     """The clock at which each shape's mix of operators settles under the power limit; idle_s: seconds of each in which no kernel runs."""
     wanted, static = demand(table, times, model), float(model["static_w"])
-    spent = np.where(times.refused, 0.0, times.time_s * table.count)
+    refused = times.refused
+    spent = np.where(refused, 0.0, times.time_s * table.count)
     total = np.bincount(table.shape, spent, table.shapes) + idle_s
-    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes) + static * idle_s
-    mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
+    energy = np.bincount(table.shape, np.where(refused, 0.0, wanted * spent), table.shapes) + static * idle_s
+    mean = energy / np.where(total > 0, total, 1.0)
     clock = _clock(mean, static, sku)
     return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 
@@ -70,7 +71,7 @@ def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sk
     """
     watts = settle(table, times, model, sku, idle_s).power_w[: table.shapes]  # the first rows are one of each shape
     seconds = (times.low_s, times.time_s, times.high_s)
-    busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
+    busy = np.array([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
     missed = np.exp(float(model.get("watts_error", model["clock_error"])) * np.array([-1.0, 0.0, 1.0]))
     joules: Floats = watts * (busy + idle_s) * missed[:, None]
     return joules
@@ -149,7 +150,7 @@ def cross_fitted(points: Points, sku: Sku) -> tuple[Floats, Floats]:
 def _settled(points: Points, model: Mapping[str, Any], sku: Sku) -> tuple[Floats, Floats]:
     """W and clock of points that run alone."""
     per_flop = np.asarray(model["joule_per_flop"])[points.precision]
-    per_flop = np.where(points.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(points.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     wanted = model["static_w"] + per_flop * points.rate + model["joule_per_byte"] * points.traffic
     return np.minimum(wanted, sku.tdp_w), _clock(wanted, float(model["static_w"]), sku)
 

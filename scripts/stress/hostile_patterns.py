@@ -28,7 +28,17 @@ OPEN = (
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 )
-POLICY = '[[budget]]\nname = "train"\ngpu = "h100-sxm5-80gb"\nphase = "train"\nbatch = 1\nsequence = 4096\nmax_regression = "2 %"\n'
+POLICY = """[check]
+gpus = ["h100-sxm5-80gb"]
+[[check.workload]]
+name = "train"
+phase = "train"
+sequence = 4096
+[[check.budget]]
+config = "*.json"
+metric = "time_s"
+max_regression = "2 %"
+"""
 METADATA = list[tuple[str, str]]
 
 

@@ -180,13 +180,16 @@ class Gpu(Record):
         """The calibration of this GPU's or its twin's own kernels, power and host."""
         return self.calibration or (self.twin.calibration if self.twin else None)
 
-    def energy(self, table: OperatorTable, times: Times, idle_s: Floats) -> Floats | None:
+    def energy(self, table: OperatorTable, times: Times, state: State, idle_s: Floats) -> Floats | None:
         """Joules of each shape's step with the bounds of a 90 % interval, shape (3, shapes); None without a power model.
 
-        table, times: as `predict` answered; idle_s: seconds in which no kernel runs, shape (shapes,)
+        table, times: as `predict` answered in `state`; idle_s: seconds in which no kernel runs, shape (shapes,)
         """
         model = self._own.model("power") if self._own is not None else None
-        return power.energy(table, times, model, self.sku, idle_s) if model else None
+        if not model:
+            return None
+        burst = times if state is State.BURST else self.predict(table, State.BURST)
+        return power.energy(table, burst, times, model, self.sku, idle_s)
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""

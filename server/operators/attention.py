@@ -61,7 +61,7 @@ def attend(
                 split=style.fused_qkv == "split",
             )
         else:
-            kernel(e, plan, att, heads, masks=style.masks)
+            kernel(e, plan, att, heads, masks=style.masks, biased=bool(style.relative))
         copied = joined and not (plan.fused or plan.decode)
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches(

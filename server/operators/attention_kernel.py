@@ -59,24 +59,25 @@ def reach(att: Attention) -> Number:
 
 
 def kernel(
-    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False
-) -> None:
+    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False, biased: bool = False
+) -> None:  # fmt: skip
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py). Other stacks do not.
-    `masks`: it always does. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
+    `masks`: it always does; `biased`: a bias that serves as one. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
     span = reach(att)
     windowed = some(span) and some(heads.seq_kv - span + 1)
     traced = (plan.fused or masks) and att.causal and not att.cross
-    masked = not bare and plan.stack.masks and (traced or windowed)
+    masked = not bare and plan.stack.masks and (traced or windowed or biased)
     if masked and plan.workload.attention_backend == "flash":
         raise _flash_has_no_mask()
     dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
-        _mask(e, plan, heads)
+        if not biased:
+            _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
     if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):

@@ -49,7 +49,7 @@ _DEPTHS = re.compile(r"^(num_hidden_layers|n_layers?|num_layers|(en|de)coder_lay
 _NOT_TRIED = re.compile(
     r"_token_id$|_token_index$|^_|^use_cache$|^num_labels$|^(return_dict|output_|is_|chunk_size_feed|torchscript)"
 )
-_LEFT_OUT = ("scan", "conv1d", "rope_angles", "indexer_scores")
+_LEFT_OUT = ("scan", "conv1d", "rope_angles", "indexer_scores", "index_scores", "index_sum")
 _PASSES = {
     "forward_flops": Workload(phase="prefill", sequence=SEQUENCE, logits="all", stack="transformers"),
     "step_flops": Workload(phase="train", sequence=SEQUENCE, optimizer="none", stack="transformers"),

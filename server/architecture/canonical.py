@@ -60,10 +60,10 @@ def _stated_length(raw: Mapping[str, Any], positions: Size | None) -> Size:
     if positions is None or isinstance(positions, np.ndarray) or not isinstance(table, dict):
         return 0 if positions is None else positions
     kind, factor = table.get("rope_type", table.get("type")), table.get("factor")
-    if kind not in ("linear", "dynamic", "yarn") or type(factor) not in (int, float) or not 1 <= factor <= 10**6:
+    if kind not in ("linear", "dynamic", "yarn") or not isinstance(factor, int | float) or not 1 <= factor <= 10**6:
         return positions
     before = table.get("original_max_position_embeddings")
-    return max(positions, min(int((before if type(before) is int else positions) * factor), 2**40))
+    return max(positions, min(int((before if isinstance(before, int) else positions) * factor), 2**40))
 
 
 def _is(value: Any, wanted: Any) -> bool:

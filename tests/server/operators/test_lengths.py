@@ -50,7 +50,7 @@ def test_decode_ends_there_too() -> None:
         ({"type": "yarn", "factor": 2.0, "original_max_position_embeddings": 512}, 2048),
         ({"rope_type": "llama3", "factor": 8.0}, 2048),
         ({"rope_type": "dynamic", "factor": "4"}, 2048),
-        ({"rope_type": "linear", "factor": True}, 2048),
+        ({"rope_type": "linear", "factor": float("inf")}, 2048),
         ({}, 2048),
     ],
 )

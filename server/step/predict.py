@@ -29,6 +29,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
+from tilewise.server.operators.lengths import length_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.programs import AGREES, Program, program_of
 from tilewise.server.operators.strides import stride_notes
@@ -72,7 +73,7 @@ class Shapes(Record, kw_only=True):
         found = (
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
             stride_notes(arch, work, sku, count), [engine.notes(arch, work, self.kernels)] * count,
-            host_notes(self.steps, count), far * (count // len(far)),
+            host_notes(self.steps, count), length_notes(arch, work, count), far * (count // len(far)),
         )  # fmt: skip
         why = (self.steps.program.why,) if self.steps.program.why else ()
         dropped = (

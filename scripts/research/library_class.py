@@ -151,16 +151,23 @@ def _results(out: Any) -> list[Any]:
 
 
 def _cached_bytes(cache: Any) -> int | None:
-    """Keys and values of a step, those of the encoder among them; a window's last token is dropped after the step, so it is added."""
+    """Keys and values of a step, those of the encoder among them; a window's last token is dropped after the step, so it is added.
+
+    One tensor that serves as both is counted once (DeepSeek V4), with the whole keys that stand for several tokens.
+    """
     parts = [getattr(cache, f"{name}_attention_cache", None) for name in ("self", "cross")]
     layers = [layer for part in (parts if any(parts) else [cache]) for layer in getattr(part, "layers", ())]
     held = [
         _held(layer, kept)
         for layer in layers
-        for kept in (getattr(layer, name, None) for name in ("keys", "values", "indexer_keys"))
+        for kept in {id(kept): kept for name in _KEPT for kept in [getattr(layer, name, None)]}.values()
         if kept is not None
     ]
-    return sum(held) if held else None
+    packed = [kept for layer in layers for kept in getattr(layer, "compressed_kv", {}).values() if kept is not None]
+    return sum(held) + sum(kept.numel() * kept.element_size() for kept in packed) if held else None
+
+
+_KEPT = ("keys", "values", "indexer_keys")
 
 
 def _held(layer: Any, kept: Any) -> int:

@@ -27,6 +27,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
+        passes=keys["attention_passes"],
         extra_parameters=keys["cross_extra"] if cross else product(keys, keys["attention_extra"]),
     )
 
@@ -202,6 +203,7 @@ def compressed(keys: Keys, rate: int) -> Attention:
         compression=rate,
         rope_dim=rotary_dim(keys, dim),
         sinks=True,
+        values_are_keys=True,
         extra_parameters=rate * width,
         indexer=_compressed_indexer(keys, rate) if overlap == 2 else None,
     )

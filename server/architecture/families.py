@@ -128,6 +128,7 @@ class KeyRules(Record):
     nullable: frozenset[str]
     positive: frozenset[str]
     activations: frozenset[str]
+    rotations: frozenset[str]
     one_for_all: frozenset[str]
     kinds: dict[str, type]
     neutral: dict[str, Any]

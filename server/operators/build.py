@@ -36,6 +36,7 @@ class Ways(NamedTuple):
 
 
 PER_LAYER = "per_layer_model_projection"
+PER_LAYER_INPUT = ("per_layer_input_gate", "per_layer_projection")
 TORCH = Ways(attend, mixture, feed_forward)
 SERVED = Ways(engine.attend, engine.mixture, feed_forward)
 
@@ -135,10 +136,11 @@ def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
 
 def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
     _norms(e, plan, block, style, tokens)
-    extra = {linear.name: linear for linear in block.extra_linears}
-    gate, back = extra.pop("per_layer_input_gate", None), extra.pop("per_layer_projection", None)
-    for linear in extra.values():
-        project(e, plan, (linear,), tokens)
+    inputs = {linear.name: linear for linear in block.extra_linears if linear.name in PER_LAYER_INPUT}
+    gate, back = map(inputs.get, PER_LAYER_INPUT)
+    for linear in block.extra_linears:
+        if linear.name not in inputs:
+            project(e, plan, (linear,), tokens)
     if gate is not None and back is not None:
         whole = sum(linear.outputs for linear in stack.linears if linear.name == PER_LAYER)
         _per_layer_input(e, plan, gate, back, style, tokens, whole)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewise.server.architecture.model import Architecture, Attention, Embedding, Split, Stack
 from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
@@ -10,7 +12,7 @@ from tilewise.server.operators.linear import accumulate, norm, operation, projec
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.relative import relative_bias
-from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL
+from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL, Sequence
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -156,11 +158,12 @@ def embedding_backward_kernels(tokens: Number) -> Number:
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
-    """Inductor adds atomically into an fp32 table that it fills first and casts afterwards."""
-    wide, taken = 4 * rows * table.width, tokens * table.width
-    e.memory(table.name, "fill", rows, table.width, 0, wide, direction="backward", wide=True)
-    e.memory(table.name, "scatter_add", tokens, table.width, taken * (plan.width + 4), 4 * taken, direction="backward")
-    e.memory(table.name, "cast", rows, table.width, wide, wide * plan.width / 4, direction="backward", wide=True)
+    """Inductor fills an fp32 table by a kernel that streams, lets the first norm's backward add into it, and casts it."""
+    wide, taken = 4 * rows * table.width, 4 * tokens * table.width
+    memory = partial(e.memory, table.name, direction="backward", wide=True)
+    memory("copy", rows, table.width, 0, wide)
+    memory("copy", tokens, table.width, taken, taken, kernels=0)
+    memory("cast", rows, table.width, wide, wide * plan.width / 4)
 
 
 def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:
@@ -203,10 +206,17 @@ def _sees_all(stack: Stack) -> bool:
     return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
 
 
+def _cross_entropy(plan: Plan, style: Variant) -> Sequence:
+    if not plan.fused:
+        return OPERATIONS["cross_entropy"]
+    return FUSED["cross_entropy_apart" if style.loss_apart else "cross_entropy"]
+
+
 def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, pair: bool, style: Variant) -> None:
     """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither.
 
-    encoder: an encoder, or (`pair`) an encoder with a decoder, whose input is the labels shifted (shift_tokens_right)
+    encoder: an encoder, or (`pair`) an encoder with a decoder, whose input is the labels shifted (shift_tokens_right). One compiled graph
+    returns the logits beside the loss, so that they have a gradient too, which is filled with zeros.
     """
     with e.scope(layer="loss", part="loss", count=1):
         if pair and not plan.fused:
@@ -214,7 +224,10 @@ def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool
         if encoder and not (plan.fused or style.lifts_loss):
             operation(e, plan, "cross_entropy", OPERATIONS["cross_entropy_narrow"], tokens, vocab)
             return
-        operation(e, plan, "cross_entropy", (FUSED if plan.fused else OPERATIONS)["cross_entropy"], tokens, vocab)
+        operation(e, plan, "cross_entropy", _cross_entropy(plan, style), tokens, vocab)
+        if plan.whole and plan.stack.masks and plan.workload.mode == "graph" and not style.loss_apart:
+            size = tokens * vocab * plan.width  # the logits' own gradient, zeros, is copied to where the graph reads it
+            e.memory("logits_gradient", "copy", tokens, vocab, size, size, direction="backward")
         if not (plan.fused or encoder):
             labels = 8 * plan.tokens
             e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if same(plan.batch, 1) else 4)

@@ -8,7 +8,7 @@ import pytest
 
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture import count, read
-from tilewise.server.architecture.families import family, key_rules, names
+from tilewise.server.architecture.families import family, key_rules, names, read_in_part, unread
 
 FOLDER = files("tilewise.server.architecture").joinpath("families")
 
@@ -39,3 +39,38 @@ def test_limits_keep_any_count_within_64_bits() -> None:
     limits = key_rules().limits
     layer = 3 * limits["num_experts"] * limits["hidden_size"] * limits["moe_intermediate_size"]
     assert layer * limits["num_hidden_layers"] < 2**63
+
+
+def test_every_model_type_of_the_library_is_read_answered_in_part_or_refused_with_a_reason() -> None:
+    transformers = pytest.importorskip("transformers")
+    if transformers.__version__ != "5.17.0":
+        pytest.skip("unread.toml lists the model types of 5.17")
+    library = set(transformers.CONFIG_MAPPING.keys())
+    assert library <= {*names(), *read_in_part(), *unread()}
+    assert not set(unread()) & {*names(), *read_in_part()}
+    assert {*read_in_part(), *unread()} <= library
+
+
+@pytest.mark.parametrize(
+    "model_type",
+    [
+        "sam",
+        "rwkv",
+        "xlstm",
+        "blt",
+        "zaya",
+        "jetmoe",
+        "t5gemma",
+        "reformer",
+        "wav2vec2",
+        "timesfm",
+        "grounding-dino",
+        "swin",
+    ],
+)
+def test_a_known_model_type_that_is_not_read_is_refused_with_its_reason(model_type: str) -> None:
+    """Also where it holds a text part that is known: what finds objects by a BERT is no BERT."""
+    config = {"model_type": model_type, "text_config": {"model_type": "bert"}}
+    with pytest.raises(InvalidInput, match=f"model_type {model_type} is known and not read: "):
+        read(json.dumps(config))
+    assert read(json.dumps({"model_type": model_type, "tilewise_read_as": "llama"})).family == "llama"

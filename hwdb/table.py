@@ -252,7 +252,7 @@ class OperatorTable(Record, kw_only=True):
     @property
     def unknown(self) -> NDArray[np.bool_]:
         """Memory-bound rows without a name in OPS: a traced module's own kernels, of which only the bytes are known."""
-        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY) & (self.op == 0)
+        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY.value) & (self.op == 0)
         return mask
 
     def select(self, rows: NDArray[np.bool_] | Ints | slice) -> OperatorTable:
@@ -274,8 +274,8 @@ class OperatorTable(Record, kw_only=True):
 
 def present(codes: Ints) -> list[int]:
     """The small whole numbers that occur, ascending. np.unique would import numpy.ma, a tenth of a first question's time."""
-    if not len(codes):
-        return []
+    if len(codes) < FEW:
+        return sorted(set(codes.tolist()))
     least = int(codes.min())
     return (np.flatnonzero(np.bincount(codes - least)) + least).tolist()
 
@@ -289,6 +289,7 @@ def mixed(columns: Iterable[Floats | Ints], length: int) -> NDArray[np.uint64]:
     return found
 
 
+FEW = 64  # codes that are counted sooner in Python
 PLACE = ("label", "shape", "count")  # columns that say where a row stands, not what it is
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd: Fibonacci hashing
 COLUMNS: dict[str, type] = {

@@ -158,7 +158,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
         tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
         rows = product(keys, keys["position_rows"]) + keys["position_offset"]
-        tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind="position"))
+        tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind=keys["position_kind"]))
     if keys["type_vocab_size"]:
         tables.append(Embedding(name="embed_types", rows=keys["type_vocab_size"], width=hidden, kind="type"))
     own = ((entry, product(keys, entry["rows"]), product(keys, entry["width"])) for entry in keys["tables"])

@@ -250,7 +250,7 @@ class Stack(Record, kw_only=True):
 
 
 class Embedding(Record, kw_only=True):
-    """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type"."""
+    """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type", or "constant" where it does not learn."""
 
     name: str
     rows: Size

@@ -71,6 +71,8 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     if style.pools and not plan.fused:
         with e.scope(layer="pooled", part="lm_head", count=1):
             operation(e, plan, "pooled", OPERATIONS[style.pools], hidden_tokens, arch.stacks[-1].hidden)
+            for linear in () if arch.head else arch.head_linears:
+                project(e, plan, (linear,), plan.batch, plain=True)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)

@@ -157,6 +157,11 @@ def calls(name: str, ways: list[tuple[str, str]], device: str) -> Iterator[tuple
     config = AutoConfig.for_model(MODELS[name]["model_type"], **wanted)
     with torch.device(device):
         model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.bfloat16)
+    for (
+        weight
+    ) in model.parameters():  # routers that their class leaves at zero would send every token to the same experts
+        if weight.dim() == 2 and not weight.any():
+            torch.nn.init.normal_(weight, std=0.02)
     ids = torch.randint(0, config.vocab_size - 1, (BATCH, SEQUENCE), device=device)
     token = torch.randint(0, config.vocab_size - 1, (SEQUENCES, 1), device=device)
     for mode, phase in ways:

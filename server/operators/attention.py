@@ -274,26 +274,35 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     shared = att.latent is not None  # one rotated key for all heads
     k_heads = 1 if shared else heads.kv
     rotated = [("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)]
+    paired = bool(style.repeats_angles) or style.rope in PAIRED
+    if plan.whole and plan.stack.masks and not (plan.decode or paired or shared or same(heads.q, heads.kv)):
+        rotated = rotated[:1]  # inductor rotates keys as it copies them to their query heads
     for name, count, rows in rotated[:1] if att.shares_kv else rotated:
         operation(e, plan, name, rope, rows * count, att.rope_dim)
         if joins and not plan.fused and not shared:
             operation(e, plan, name, join, rows * count, heads.dim)
     if plan.whole and plan.stack.masks and not plan.decode:
-        _work_angles_out(e, plan, heads, not whole or style.rope in PAIRED, 1 if att.shares_kv else 2, shared)
+        _work_angles_out(e, plan, att, heads, paired)
     return joins
 
 
-def _work_angles_out(e: Emitter, plan: Plan, heads: Heads, joined: bool, rotated: int, shared: bool) -> None:
-    """Inductor's cosines and sines, again for every element; halves are rotated forward where keys have been copied to each query head."""
-    way = "joined" if joined else "halves"
-    query, key = heads.tokens * heads.q * heads.dim, heads.kv_tokens * (1 if shared else heads.kv) * heads.dim
-    own, each = query + (rotated - 1) * key, sms.facts()["rope"]
-    sms.spend(e, "rope_angles", sms.PICO * each[way] * (own if joined else rotated * query), e.forward)
+def _work_angles_out(e: Emitter, plan: Plan, att: Attention, heads: Heads, paired: bool) -> None:
+    """Inductor's cosines and sines, again for every element it rotates.
+
+    Halves are rotated forward where keys have been copied to each query head; neighbours are put together again before that, with the
+    rest of the head.
+    """
+    way, each = "paired" if paired else "halves", sms.facts()["rope"]
+    width = att.rope_dim if att.latent is not None or not paired else heads.dim
+    query = heads.tokens * heads.q * width
+    key = 0 if att.shares_kv else heads.kv_tokens * width * (1 if att.latent is not None else heads.kv)
+    spread = query if not (paired or att.shares_kv or att.latent is not None) else key
+    sms.spend(e, "rope_angles", sms.PICO * each[way] * (query + spread), e.forward)
     if plan.train and e.keep:
-        sms.spend(e, "rope_angles", sms.PICO * each[f"{way}_backward"] * own, "backward")
+        sms.spend(e, "rope_angles", sms.PICO * each[f"{way}_backward"] * (query + key), "backward")
 
 
-PAIRED = ("factors_lifted", "interleaved", "pairs_fp32")  # rotations of neighbours instead of halves
+PAIRED = ("factors_lifted", "interleaved", "lifted", "pairs_fp32")  # rotations of neighbours instead of halves
 
 
 def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads) -> None:
@@ -309,6 +318,8 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     if plan.fused:
         size = heads.tokens * width * plan.width
         e.memory("kv_append", "copy", heads.tokens, width, size, size)
+        if plan.stack.masks and plan.decode:  # a static cache counts its tokens on the GPU
+            e.memory("kv_count", "pointwise", 1, 1, 8, 8)
         _roll_window(e, plan, att, heads, width)
         return
     half = plan.batch * heads.seq_kv * width * plan.width / 2

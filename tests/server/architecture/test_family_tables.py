@@ -74,3 +74,29 @@ def test_a_known_model_type_that_is_not_read_is_refused_with_its_reason(model_ty
     with pytest.raises(InvalidInput, match=f"model_type {model_type} is known and not read: "):
         read(json.dumps(config))
     assert read(json.dumps({"model_type": model_type, "tilewise_read_as": "llama"})).family == "llama"
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "says"),
+    [
+        ("albert", {"num_hidden_groups": 13}, "13 groups of layers that share weights are more than the layers"),
+        ("albert", {"num_hidden_groups": 0}, "num_hidden_groups 0 is out of range"),
+        ("albert", {"inner_group_num": 2}, "inner_group_num = 2 is not supported"),
+        ("xlm", {"asm": True}, "asm = True is not supported"),
+        ("roformer", {"embedding_size": 768, "rotary_value": True}, "rotary_value = True is not supported"),
+        ("roformer", {}, "embedding_size is needed and not given"),
+        ("doge", {"is_moe": True}, "is_moe = True is not supported"),
+        ("esmc", {"head_dim": 128}, "the output projection is square"),
+        ("switch_transformers", {"tie_word_embeddings": False}, "tie_word_embeddings = False is not supported"),
+        ("switch_transformers", {"num_sparse_encoder_layers": -1}, "num_sparse_encoder_layers -1 is out of range"),
+        ("mvp", {"use_prompt": True}, "use_prompt = True is not supported"),
+        ("modernbert-decoder", {"local_attention": 100}, "local_attention = 100 is not supported: it must be 2"),
+        ("bert-generation", {"add_cross_attention": True}, "add_cross_attention = True is not supported"),
+        ("rembert", {"tie_word_embeddings": True}, "tie_word_embeddings = True is not supported"),
+        ("vipllava", {"vision_feature_layers": "last"}, "vision_feature_layers must be a list"),
+        ("diffllama", {"num_key_value_heads": 1}, "num_key_value_heads 1 is no multiple of"),
+    ],
+)
+def test_what_a_class_cannot_be_is_refused_by_its_key(model_type: str, keys: dict[str, object], says: str) -> None:
+    with pytest.raises(InvalidInput, match=says):
+        read(json.dumps({"model_type": model_type, **keys}))

@@ -14,6 +14,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
     """Grouped-head attention; multi-head and multi-query are its ends."""
     heads, kv_heads, dim = keys["num_attention_heads"], keys["num_key_value_heads"], keys["head_dim"]
     dim_v = dim if keys["head_dim_v"] is None else keys["head_dim_v"]
+    divide(kv_heads, keys["attention_passes"], "num_key_value_heads", "attention_passes")
     return Attention(
         heads=heads,
         kv_heads=kv_heads,

@@ -1,4 +1,4 @@
-"""What no message may hold, whatever its method: characters that are not printed, and numbers that are none."""
+"""What no message may hold, whatever its method: characters that are not printed, names as long as books, and numbers that are none."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ TEXTS = (
     "head",
     "base",
 )  # files, which their parsers judge
+NAME_MAX = 4096  # characters of any other text: the longest path
 NUMBERS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 
 
@@ -42,8 +43,12 @@ def check_message(message: Message, path: str = "") -> None:
 
 
 def _check_texts(texts: Iterable[str], where: str) -> None:
-    if any(map(has_control, texts)):
-        raise InvalidInput(f"{where} holds a character that is not printed", reason="BAD_TEXT", field=where)
+    for text in texts:
+        if len(text) > NAME_MAX:  # what looks for the nearest name would take a second
+            message = f"{where} has {len(text):,} characters; at most {NAME_MAX:,}"
+            raise InvalidInput(message, reason="BAD_TEXT", field=where)
+        if has_control(text):
+            raise InvalidInput(f"{where} holds a character that is not printed", reason="BAD_TEXT", field=where)
 
 
 def _each(value: Any) -> Iterator[Any]:

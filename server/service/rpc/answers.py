@@ -9,7 +9,11 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 
+from google.protobuf.message import Message
+
 from tilewise.hwdb.record import Record
+from tilewise.v1.advisor_service_pb2 import BatchPredictResponse, PredictResponse
+from tilewise.v1.prediction_pb2 import Trust
 
 Key = tuple[str, int, bytes]
 OVERHEAD = 400  # bytes of an entry beside its key and answer
@@ -61,3 +65,17 @@ class Answers:
 
 def _size(key: Key, answer: Answer) -> int:
     return len(key[2]) + len(answer.content) + OVERHEAD
+
+
+def predicted(response: Message) -> Counter[tuple[str, str]]:
+    """How many predictions a response holds by (GPU, trust), such as ("mi300x", "datasheet")."""
+    if isinstance(response, PredictResponse):
+        return Counter((_one(response),))
+    if isinstance(response, BatchPredictResponse):
+        return Counter(_one(result.response) for result in response.results if result.HasField("response"))
+    return Counter()
+
+
+def _one(response: PredictResponse) -> tuple[str, str]:
+    trust = Trust.Name(response.step.prediction.trust).removeprefix("TRUST_").lower()
+    return response.gpu.sku, trust

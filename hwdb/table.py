@@ -310,7 +310,7 @@ def table_from_columns(
     for name, dtype in COLUMNS.items():
         value = columns.pop(name, None)
         if value is None:
-            value = np.full(length, 1 if name in ("groups", "count", "kernels") else 0, dtype)
+            value = np.ones(length, dtype) if name in ("groups", "count", "kernels") else np.zeros(length, dtype)
         if value.shape != (length,):
             raise ValueError(f"column {name} has shape {value.shape}, not ({length},)")
         full[name] = np.asarray(value, dtype)

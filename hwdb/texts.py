@@ -13,7 +13,7 @@ from typing import Any
 
 DEPTH_MAX = 32  # the deepest real configuration has 5
 PARTS_MAX = 100_000  # values and keys; the largest real configuration has 3,000
-TOML_BYTES_MAX = 2**20
+TOML_BYTES_MAX, TOML_PARTS_MAX = 2**18, 10_000  # people write it by hand, and a part costs ten times as much to parse
 _STRING = (
     r'"""(?:\\.|[^\\])*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
 )  # a string of TOML; those of three quotes may end with up to two more
@@ -27,7 +27,7 @@ def read_json(text: str, *, finite: bool = True) -> Any:
 
     finite: a number that is none, or beyond any, is refused too; configurations of real models hold Infinity
     """
-    _count(sum(map(text.count, ",[{")))
+    _count(sum(map(text.count, ",[{")), PARTS_MAX)
     try:
         of = _finite if finite else float
         found = json.loads(text, parse_constant=of, parse_float=of)
@@ -43,7 +43,7 @@ def read_toml(text: str) -> dict[str, Any]:
     if len(text) > TOML_BYTES_MAX:
         raise ValueError(f"{len(text):,} characters; at most {TOML_BYTES_MAX:,} are read")
     bare = _APART.sub(lambda found: "" if found["comment"] else "s", text)
-    _count(sum(map(bare.count, ",[{=")))
+    _count(sum(map(bare.count, ",[{=")), TOML_PARTS_MAX)
     if _LONG_KEY.search(bare):
         raise ValueError(f"a key of more than {DEPTH_MAX} parts")
     try:
@@ -76,9 +76,9 @@ def texts_of(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _count(parts: int) -> None:
-    if parts > PARTS_MAX:
-        raise ValueError(f"{parts:,} values and keys; at most {PARTS_MAX:,}")
+def _count(parts: int, most: int) -> None:
+    if parts > most:
+        raise ValueError(f"{parts:,} values and keys; at most {most:,}")
 
 
 def _finite(text: str) -> float:

@@ -1,8 +1,9 @@
 """What physics allows: no answer is faster than dense peaks and bandwidths, none slower than the slowest kernel that is sensible.
 
 Device memory has to deliver only what cannot lie in the cache in front of it; all traffic passes that cache's own paths.
-The slow end is a kernel that multiplies in fp32 without matrix units, one block a tile, and hides nothing; `slowest` in
-roofline.toml says how many times as long the slowest measured ones took.
+The slow end is a kernel that multiplies in fp32 without matrix units, or at the format's own peak where that is lower (fp64 is
+cut on some GPUs), one block a tile, and hides nothing; `slowest` in roofline.toml says how many times as long the slowest
+measured ones took.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tilewise.hwdb.kernels import roofline
-from tilewise.hwdb.kernels.rates import assumptions, rates
+from tilewise.hwdb.kernels.rates import NONE, assumptions, rates
 from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import OP_CODES, Floats, Kind, OperatorTable, Phase
@@ -57,7 +58,9 @@ def least_s(table: OperatorTable, sku: Sku) -> Floats:
 def most_s(table: OperatorTable, sku: Sku) -> Floats:
     """Seconds above which no sensible kernel takes, by sizes alone; endless for collectives, whose links may be any."""
     rule, blocks = assumptions()["slowest"], _blocks(table, assumptions()["slowest"]["tile"])
-    rate = float(sku.peaks["fp32"].value) * np.minimum(blocks / sku.sm_count, 1.0)
+    peak = rates(sku, State.BURST).compute_peak[table.precision]
+    peak = np.where(peak > NONE, np.minimum(peak, sku.peaks["fp32"].value), sku.peaks["fp32"].value)
+    rate = peak * np.minimum(blocks / sku.sm_count, 1.0)
     work, moved = _work(table)
     calls = np.maximum(table.kernels, 1.0) * np.where(multiplies(table), CALL, 1.0)
     floor = rates(sku, State.BURST).floor_s * calls

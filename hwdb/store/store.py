@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
@@ -216,11 +217,16 @@ class Store:
 
     def history(self, tenant: str, sku: str) -> list[Entry]:
         """The audit log of a tenant's calibrations of a SKU, oldest first."""
-        log = tables.audit.c
-        columns = (log.number, log.at, log.who, log.action, log.id, log.before, log.reason)
+        return self._entries(_entries_of(tenant, sku).order_by(tables.audit.c.number))
+
+    def newest(self, tenant: str, sku: str, first: int, last: int) -> list[Entry]:
+        """Those of its entries from `first` to before `last`, counted from the newest."""
+        ordered = _entries_of(tenant, sku).order_by(tables.audit.c.number.desc())
+        return self._entries(ordered.offset(first).limit(last - first))
+
+    def _entries(self, found: Select[Any]) -> list[Entry]:
         with reading(self.engine) as connection:
-            found = connection.execute(select(*columns).where(_of(log, tenant, sku)).order_by(log.number))
-            return [Entry(*row) for row in found]
+            return [Entry(*row) for row in connection.execute(found)]
 
     def sweep(self, now: float | None = None) -> None:
         """Forget uploads that nobody goes on with, delete candidates that nobody publishes, purge what was deleted long ago."""
@@ -268,6 +274,12 @@ class Store:
         every = select(table.c.path, table.c.content).where(_of(table.c, tenant, sku), table.c.id == id)
         with reading(self.engine) as connection:
             return {path: bytes(content) for path, content in connection.execute(every)}
+
+
+def _entries_of(tenant: str, sku: str) -> Select[Any]:
+    log = tables.audit.c
+    columns = (log.number, log.at, log.who, log.action, log.id, log.before, log.reason)
+    return select(*columns).where(_of(log, tenant, sku))
 
 
 def _of(columns: object, tenant: str, sku: str) -> ColumnElement[bool]:

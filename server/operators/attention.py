@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from tilewise.hwdb import packaged
 from tilewise.server.architecture.model import Attention, Latent, Linear, Split
+from tilewise.server.operators import sms
 from tilewise.server.operators.attention_kernel import Heads, kernel, reach, repeat_kv
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.indexer import index
@@ -264,7 +265,22 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
         operation(e, plan, name, rope, rows * count, att.rope_dim)
         if joins and not plan.fused and not shared:
             operation(e, plan, name, join, rows * count, heads.dim)
+    if plan.whole and plan.stack.masks and not plan.decode:
+        _work_angles_out(e, plan, heads, not whole or style.rope in PAIRED, 1 if att.shares_kv else 2, shared)
     return joins
+
+
+def _work_angles_out(e: Emitter, plan: Plan, heads: Heads, joined: bool, rotated: int, shared: bool) -> None:
+    """Inductor's cosines and sines, again for every element; halves are rotated forward where keys have been copied to each query head."""
+    way = "joined" if joined else "halves"
+    query, key = heads.tokens * heads.q * heads.dim, heads.kv_tokens * (1 if shared else heads.kv) * heads.dim
+    own, each = query + (rotated - 1) * key, sms.facts()["rope"]
+    sms.spend(e, "rope_angles", sms.PICO * each[way] * (own if joined else rotated * query), e.forward)
+    if plan.train and e.keep:
+        sms.spend(e, "rope_angles", sms.PICO * each[f"{way}_backward"] * own, "backward")
+
+
+PAIRED = ("factors_lifted", "interleaved", "pairs_fp32")  # rotations of neighbours instead of halves
 
 
 def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads) -> None:

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
-import numpy as np
 from msgspec.structs import replace
 
-from tilewise.hwdb import packaged
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import VARIANT_CODES, Phase
 from tilewise.server.architecture.model import Attention, Latent
+from tilewise.server.operators import sms
 from tilewise.server.operators.dropout import drop_weights
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
 
+FILLS = 4  # query heads of a key head beyond which writing them takes longer than moving all bytes, by the rates of fills and copies
 CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_utils.cpp, cuDNN 9.10 and later)
 
 
@@ -249,38 +246,30 @@ def make_additive(e: Emitter, plan: Plan, rows: Number, cols: Number) -> None:
 
 
 def _mask_reads(e: Emitter, plan: Plan, heads: Heads) -> None:
-    """What a dense mask adds to the attention kernels, by width of the heads (masks.toml): of the values, which are the narrower ones in latent attention."""
-    rows, cols = plan.batch * heads.q * heads.seq_q, heads.seq_kv
-    for direction in (e.forward, "backward") if plan.train and e.keep else (e.forward,):
-        size = rows * cols * _mask_bytes(heads.dim_v, "backward" if direction == "backward" else "forward")
-        e.memory("mask_read", "reduce", rows, cols, size, 4 * rows, direction=direction, kernels=0)
-
-
-def _mask_bytes(width: Number, direction: str) -> Number:
-    """Bytes that a mask's cost for each pair of query and key stands for."""
-    facts = _masks()
-    known = [entry["width"] for entry in facts["mask"]]
-    cost = np.array([entry[direction] for entry in facts["mask"]]) * 1e-12 * facts["reference"]["bytes_per_s"]
-    found = cost[np.minimum(np.searchsorted(known, width), len(known) - 1)]
-    return found if isinstance(width, np.ndarray) else float(found)
-
-
-@cache
-def _masks() -> dict[str, Any]:
-    return packaged.toml("tilewise.server.operators", "masks.toml")
+    """What a dense mask adds to the attention kernels: of the values' width, which is the narrower one in latent attention."""
+    pairs = plan.batch * heads.q * heads.seq_q * heads.seq_kv
+    for direction, way in ((e.forward, "forward"), ("backward", "backward"))[: 1 + (plan.train and e.keep)]:
+        sms.spend(e, "mask_read", pairs * sms.mask_s(heads.dim_v, way), direction)
 
 
 def repeat_kv(e: Emitter, plan: Plan, heads: Heads, single: bool = False) -> None:
     """Keys and values copied to every query head: what sdpa needs once a mask is given; of a single head they are a view."""
-    op = "copy" if plan.fused else "transpose.repeat_kv"  # inductor's kernel streams
     rows, widths = heads.kv_tokens * heads.kv, (heads.dim, heads.dim_v)
     for cols, repeat in [(heads.dim, 2)] if same(*widths) else [(width, 1) for width in widths]:
         small, large = rows * cols * plan.width, heads.kv_tokens * heads.q * cols * plan.width
         if not single:
-            e.memory("repeat_kv", op, rows, cols, small, large, direction=e.forward, repeat=repeat)
+            op, read = _spreading(plan, heads, small)
+            e.memory("repeat_kv", op, rows, cols, read, large, direction=e.forward, repeat=repeat)
         if plan.train and e.keep:
             back = "reduce.repeat_kv_backward"
             e.memory("repeat_kv", back, rows, cols, large, small, direction="backward", repeat=repeat)
+
+
+def _spreading(plan: Plan, heads: Heads, read: Number) -> tuple[str, Number]:
+    """Inductor's kernel streams, and writes no faster than a fill where that is most of what it does."""
+    if not plan.fused:
+        return "transpose.repeat_kv", read
+    return ("fill", 0) if some(heads.q - FILLS * heads.kv) else ("copy", read)
 
 
 def _pad_heads(e: Emitter, plan: Plan, heads: Heads) -> None:

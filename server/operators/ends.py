@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from tilewise.server.architecture.model import Architecture, Attention, Embedding, Split, Stack
 from tilewise.server.operators.attention_kernel import reach
 from tilewise.server.operators.emitter import Emitter
@@ -9,7 +11,7 @@ from tilewise.server.operators.feedforward import activation
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
-from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL
+from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL, Sequence
 from tilewise.server.operators.variants import Variant
 
 # torch's embedding backward adds atomically up to this many tokens and sorts beyond (ATen/native/cuda/Embedding.cu)
@@ -145,11 +147,12 @@ def embedding_backward_kernels(tokens: Number) -> Number:
 
 
 def _fused_embedding_backward(e: Emitter, plan: Plan, table: Embedding, rows: Number, tokens: Number) -> None:
-    """Inductor adds atomically into an fp32 table that it fills first and casts afterwards."""
-    wide, taken = 4 * rows * table.width, tokens * table.width
-    e.memory(table.name, "fill", rows, table.width, 0, wide, direction="backward", wide=True)
-    e.memory(table.name, "scatter_add", tokens, table.width, taken * (plan.width + 4), 4 * taken, direction="backward")
-    e.memory(table.name, "cast", rows, table.width, wide, wide * plan.width / 4, direction="backward", wide=True)
+    """Inductor fills an fp32 table by a kernel that streams, lets the first norm's backward add into it, and casts it."""
+    wide, taken = 4 * rows * table.width, 4 * tokens * table.width
+    memory = partial(e.memory, table.name, direction="backward", wide=True)
+    memory("copy", rows, table.width, 0, wide)
+    memory("copy", tokens, table.width, taken, taken, kernels=0)
+    memory("cast", rows, table.width, wide, wide * plan.width / 4)
 
 
 def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Number) -> None:
@@ -183,6 +186,7 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
             vocab,
             encoder=_sees_all(arch.stacks[0]) and arch.stacks[0].role == "text",
             lifts=style.lifts_loss,
+            apart=style.loss_apart,
         )
 
 
@@ -191,16 +195,28 @@ def _sees_all(stack: Stack) -> bool:
     return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
 
 
-def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, lifts: bool) -> None:
+def _cross_entropy(plan: Plan, apart: bool) -> Sequence:
+    if not plan.fused:
+        return OPERATIONS["cross_entropy"]
+    return FUSED["cross_entropy_apart" if apart else "cross_entropy"]
+
+
+def loss(
+    e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, lifts: bool, apart: bool = False
+) -> None:
     """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither.
 
-    encoder: an encoder, or an encoder with a decoder
+    encoder: an encoder, or an encoder with a decoder; apart: a graph break parts it from the model, whose graph then returns no logits
+    beside the loss (in one graph they have a gradient too, which is filled with zeros)
     """
     with e.scope(layer="loss", part="loss", count=1):
         if encoder and not (plan.fused or lifts):
             operation(e, plan, "cross_entropy", OPERATIONS["cross_entropy_narrow"], tokens, vocab)
             return
-        operation(e, plan, "cross_entropy", (FUSED if plan.fused else OPERATIONS)["cross_entropy"], tokens, vocab)
+        operation(e, plan, "cross_entropy", _cross_entropy(plan, apart), tokens, vocab)
+        if plan.whole and plan.stack.masks and plan.workload.mode == "graph" and not apart:
+            size = tokens * vocab * plan.width  # the logits' own gradient, zeros, is copied to where the graph reads it
+            e.memory("logits_gradient", "copy", tokens, vocab, size, size, direction="backward")
         if not (plan.fused or encoder):
             labels = 8 * plan.tokens
             e.memory("labels", "fill", plan.tokens, 1, labels, labels, repeat=3 if same(plan.batch, 1) else 4)

@@ -199,6 +199,8 @@ def _grouped(
         _bias(e, plan, name, rows, n, experts)
     if not plan.fused:
         _mask(e, plan, rows, n, e.forward)
+    elif plan.train:  # which are kept masked; else the kernel that reads them masks
+        e.memory("expert_mask", "copy", rows, n, rows * n * plan.width, rows * n * plan.width, direction=e.forward)
     if plan.train and e.keep:
         e.gradient(experts * n * k * plan.width, rows * (2 * n + k) * plan.width)
         back = {**shape, "direction": "backward"}

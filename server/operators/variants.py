@@ -35,6 +35,7 @@ class Variant(Record):
     scales_head_input: scales what the lm_head reads
     head_bias:  adds the lm_head's bias by itself
     lifts_loss: an encoder that lifts its logits to fp32
+    loss_apart: torch.compile breaks its graph before the loss (torch._dynamo.explain)
     scales_q:    multiplies the queries by themselves, before the product that scores them
     scales_queries: key of [operations] that scales queries by a logarithm of the position
     spreads_kv: writes keys and values out for every query head before it rotates and caches them
@@ -74,6 +75,7 @@ class Variant(Record):
     scales_head_input: bool = False
     head_bias: bool = False
     lifts_loss: bool = False
+    loss_apart: bool = False
     scales_q: bool = False
     scales_queries: str = ""
     spreads_kv: bool = False
@@ -163,7 +165,7 @@ VARIANTS: dict[str, Variant] = {
     "glm4_moe_lite": replace(_GROUPS, rope="interleaved"),
     "glm4v_moe_text": _GROUPS,
     "glm_moe_dsa": replace(_GROUPS, rope="interleaved", masks=True, indexer_rope="interleaved"),
-    "gpt2": _SPLIT,
+    "gpt2": replace(_SPLIT, loss_apart=True),
     "gpt_bigcode": _SPLIT,
     "gpt_neo": Variant(scores="fp32_where", windows_in_scores=True),
     "gpt_neox": Variant(fused_qkv="chunk"),

@@ -7,6 +7,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -38,7 +39,7 @@ from tilewise.server.step.padding import padded, padding_bytes
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
 from tilewise.server.step.summary import headline, layers, operators
-from tilewise.server.step.time import launches, step_sums
+from tilewise.server.step.time import idle_s, launches, step_sums
 from tilewise.server.workload import Workload
 
 
@@ -111,7 +112,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     check_alike(table)
     if workload.mode != "eager" and not workload.program.engine:
         table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
-    times = gpu.predict(table, workload.clock)
+    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
@@ -124,7 +125,7 @@ def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableRe
 
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
-    times = gpu.predict(table, workload.clock)
+    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
     return table_report(steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None))
 
 

@@ -206,7 +206,7 @@ class Steps(Record, kw_only=True):
     @cached_property
     def joules(self) -> Floats | None:
         """Low, value and high, shape (3, shapes)."""
-        return self.gpu.energy(self.table, self.times, self.idle_s)
+        return self.gpu.energy(self.table, self.times, self.workload.clock, self.idle_s)
 
     @property
     def flops_per_j(self) -> Floats | None:

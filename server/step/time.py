@@ -74,6 +74,14 @@ def step_sums(
     )  # fmt: skip
 
 
+def idle_s(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times) -> Floats:
+    """Seconds of each candidate's step in which no kernel runs."""
+    launched = launches(table, gpu, times, workload.mode == "eager")
+    busy = by_shape(table, times.time_s)
+    usual, _, _ = _launching(gpu, workload, table, times, launched, by_shape(table, launched))
+    return _lasts(busy, usual) - busy
+
+
 def _launching(
     gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, number: Floats
 ) -> list[tuple[Floats, Floats]]:

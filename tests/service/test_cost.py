@@ -45,6 +45,7 @@ BOMBS = {
     "empty lines": "\n" * 900_000 + "=",
     "one long word": "a" * 900_000,
     "many short tables": "".join(f"[a{number}]\n" for number in range(120_000)),
+    "many lines": "[model]\n" + "".join(f"a{number} = 1\n" for number in range(20_000)),
     "nested objects": '{"model_type": "llama", "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
     "many lists": '{"model_type": "llama", "a": [' + "[]," * 300_000 + "[]]}",
 }

@@ -33,6 +33,7 @@ from tilewise.server.limits import CANDIDATES_MAX, check_candidates
 from tilewise.server.service import logs
 from tilewise.server.service.app import Server
 from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service.rpc.call import Call
 from tilewise.server.service.servicers import AdvisorService, HardwareService
 from tilewise.server.service.tracing import spans
 from tilewise.server.service.web import Web
@@ -251,6 +252,16 @@ def test_bytes_that_are_no_message_are_the_callers_fault(serve: Serve) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary("/tilewise.v1.AdvisorService/Nothing")(b"")
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("how", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message_is_never_unpacked(serve: Serve, servers: list[Server], how: grpc.Compression) -> None:
+    seen: list[Call] = []
+    with grpc.insecure_channel(serve()) as channel:
+        servers[0].router.observers.append(seen.append)
+        with pytest.raises(grpc.RpcError, match="compressed ones are not read"):
+            channel.unary_unary(PREDICT)(bytes(1 << 20), compression=how)
+    assert 0 < seen[0].request_bytes < 2000
 
 
 def test_too_large_a_message_is_refused_with_both_numbers(serve: Serve) -> None:

@@ -29,7 +29,7 @@ from tilewise.server.service.rpc.overseer import Overseer
 from tilewise.server.service.settings import UNIX, Settings
 from tilewise.server.service.tenants import Tenants
 
-NICE = 2
+NICE = 5  # a third of the weight of short calls where both want a core
 SERVICE = "AdvisorService"  # computes; the others look up, or have a process of their own already
 HEAVY_BYTES = 16 * 2**10  # of a question; real ones have a few thousand, and a value costs up to 20 us
 CALLER, REVISION, PREDICTIONS = "tilewise-caller", "tilewise-revision", "tilewise-predictions"

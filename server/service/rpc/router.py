@@ -274,7 +274,7 @@ def parsed(method: Method, raw: bytes) -> Message:
     try:
         request.ParseFromString(raw)
     except DecodeError as error:
-        message = f"{len(raw)} bytes are no {method.request.DESCRIPTOR.full_name}"
+        message = f"{len(raw)} bytes are no {method.request.DESCRIPTOR.full_name}; compressed ones are not read"
         raise InvalidInput(message, reason="BAD_MESSAGE") from error
     check_message(request)
     return request

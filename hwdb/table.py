@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,8 +258,8 @@ class OperatorTable(Record, kw_only=True):
 
     def select(self, rows: NDArray[np.bool_] | Ints | slice) -> OperatorTable:
         """The rows of a mask, an index array or a slice, labels and shape count kept."""
-        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return OperatorTable(labels=self.labels, shapes=self.shapes, **kept)
+        kept = [column[rows] for column in columns_of(self)]
+        return OperatorTable(labels=self.labels, shapes=self.shapes, **dict(zip(COLUMNS, kept, strict=True)))
 
     def distinct(self) -> tuple[Ints, Ints]:
         """(rows, place): one row of each distinct operator, and for every row of the table which of those it is.
@@ -297,6 +298,8 @@ COLUMNS: dict[str, type] = {
     for name, kind in OperatorTable.__annotations__.items()
     if name not in ("labels", "shapes")
 }
+
+columns_of = attrgetter(*COLUMNS)  # of a table, all at once
 
 
 def table_from_columns(

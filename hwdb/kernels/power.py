@@ -112,6 +112,7 @@ def sustain(
         low_s=times.low_s * stretch * (1 - error),
         high_s=times.high_s * stretch * (1 + error),
         **lost,
+        burst=times,
     )
 
 

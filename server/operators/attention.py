@@ -324,7 +324,9 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
         return
     half = plan.batch * heads.seq_kv * width * plan.width / 2
     sliced = len(att.projections) == 2 and style.fused_qkv != "index"
-    for strided in (sliced and not some(att.rope_dim), sliced):
+    # a full window's cache is a slice of what was concatenated the step before
+    cropped = some(reach(att)) and some(plan.context - reach(att) + 1)
+    for strided in (cropped or (sliced and not some(att.rope_dim)), cropped or sliced):
         e.memory("kv_append", "cat" if strided else "copy", plan.batch * heads.seq_kv, width / 2, half, half)
         if strided:
             slow = half * (_cache_facts()["strided_cat"]["factor"] - 1)

@@ -70,12 +70,17 @@ class Grid(Record):
     useful: Floats
 
 
+def windowed(table: OperatorTable) -> Mask:
+    """Rows whose kernel is told of a window: not a decode over a cache that holds no more than the window."""
+    return (table.window > 0) & ((table.phase != Phase.DECODE.value) | (table.window < table.seq_kv))
+
+
 def backend(table: OperatorTable) -> Ints:
     """FLASH or CUDNN of each row: what it asks for, else torch's first choice on Hopper, which is cuDNN where it can.
 
     cuDNN takes no windows and no head that is no multiple of 8 wide (torch 2.11, sdp_utils.cpp, check_cudnn_tensor_shapes)
     """
-    flash = (table.window > 0) | (table.head_dim % facts()["cudnn"]["multiple"] > 0)
+    flash = windowed(table) | (table.head_dim % facts()["cudnn"]["multiple"] > 0)
     return np.where(table.variant > 0, table.variant, np.where(flash, FLASH, CUDNN))
 
 
@@ -84,7 +89,7 @@ def grid(table: OperatorTable, backends: Ints, sms: int) -> Grid:
     flash = backends == FLASH
     backward, decode = table.phase == Phase.BACKWARD.value, table.phase == Phase.DECODE.value
     group = np.maximum(table.heads // np.maximum(table.kv_heads, 1), 1)
-    packed = np.where((table.seq_q == 1) & (table.window == 0), group, 1)
+    packed = np.where((table.seq_q == 1) & ~windowed(table), group, 1)
     queries, items = table.seq_q * packed, table.batch * table.heads // packed
     wide = np.maximum(table.head_dim, table.head_dim_v)
     splits = np.ones(len(table), np.int64)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewise.hwdb.kernels.attention.choice import CODES, KERNELS, Grid, Mask, facts
+from tilewise.hwdb.kernels.attention.choice import CODES, KERNELS, Grid, Mask, facts, windowed
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
@@ -83,9 +83,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     area = np.asarray(grid.outer * grid.inner, np.float64)
     widths = grid.width * KEY_PRODUCTS[backward] + value * VALUE_PRODUCTS[backward]
     decode = table.phase == Phase.DECODE.value
-    local = (table.window > 0) & (
-        table.window <= table.seq_kv
-    )  # flash masks every tile even where the window just fits
+    local = windowed(table) & (table.window <= table.seq_kv)  # flash masks every tile even where the window just fits
     causal = (table.causal > 0) & (grid.splits == 1)
     filled = grid.blocks / sku.sm_count
     queries = np.asarray(ELEMENT * table.batch * table.heads * table.seq_q, np.float64)

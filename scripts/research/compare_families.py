@@ -21,7 +21,7 @@ import sys
 import tomllib
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from inspect import signature
@@ -164,6 +164,10 @@ def answer_for_the_gpu() -> None:
     """What transformers asks the GPU before it goes on has no value on the meta device."""
     transformers.masking_utils.find_packed_sequence_indices = no_packing
     transformers.masking_utils.fast_all = no_padding
+    transformers.masking_utils._ignore_bidirectional_mask_sdpa = no_mask_of(
+        transformers.masking_utils._ignore_bidirectional_mask_sdpa
+    )
+    transformers.PreTrainedModel.warn_if_padding_and_no_attention_mask = unmasked_padding
 
 
 def no_packing(position_ids: torch.Tensor) -> None:
@@ -176,6 +180,23 @@ def no_padding(mask: torch.Tensor) -> bool:
     """transformers.masking_utils.fast_all over a mask of ones."""
     bool_of_gpu(mask.all())
     return True
+
+
+def no_mask_of(ignored: Callable[..., bool]) -> Callable[..., bool]:
+    """transformers.masking_utils._ignore_bidirectional_mask_sdpa with a mask of ones."""
+
+    def answer(padding_mask: torch.Tensor | None, *sizes: Any) -> bool:
+        if padding_mask is not None:
+            bool_of_gpu(padding_mask.all())
+        return ignored(None, *sizes)
+
+    return answer
+
+
+def unmasked_padding(self: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor | None) -> None:
+    """transformers.PreTrainedModel.warn_if_padding_and_no_attention_mask, which looks for padding at both ends."""
+    if attention_mask is None and self.config.pad_token_id is not None:
+        bool_of_gpu((input_ids[:, [-1, 0]] == self.config.pad_token_id).any())
 
 
 def bool_of_gpu(answer: torch.Tensor) -> None:

@@ -67,9 +67,9 @@ def _columns(ins: Operands, outs: Operands) -> bool:
 
 
 def _cumsum(ins: Operands, outs: Operands) -> int:
-    """A cast where types differ, and a scan: CUB's of two kernels along one row (ATen/native/cuda/ScanUtils.cuh, scan_dim)."""
-    row = outs[0].numel == max(outs[0].shape, default=1)
-    return (ins[0].dtype != outs[0].dtype) + (2 if row and outs[0].numel > 1 else 1)
+    """A cast where types differ, and a scan: CUB's of two kernels along a single row (ATen/native/cuda/ScanUtils.cuh, scan_dim)."""
+    row = outs[0].shape[-1:] == (outs[0].numel,)
+    return (ins[0].dtype != outs[0].dtype) + (2 if row else 1)
 
 
 def _index_put(ins: Operands, outs: Operands) -> int:
@@ -91,7 +91,7 @@ SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "native_layer_norm_backward": lambda ins, outs: 2,
     "nll_loss_backward": lambda ins, outs: 2,
     "embedding_dense_backward": lambda ins, outs: int(embedding_backward_kernels(ins[1].numel)),
-    "topk": lambda ins, outs: 1 + (outs[0].shape[-1] > 1),  # and a sort of what was found
+    "topk": lambda ins, outs: 1 + (outs[0].shape[-1:] != (1,)),  # and a sort of what was found
     "histc": lambda ins, outs: 2,
     "cumsum": _cumsum,
     "_grouped_mm": lambda ins, outs: 2,

@@ -120,7 +120,7 @@ class Gpu(Record):
             rows = np.flatnonzero(places == place)
             part = table if len(rows) == len(table) else table.select(rows)
             parts.append((rows, self._answered(part, place // 2, bool(place % 2), state)))
-        return merge(len(table), parts)
+        return parts[0][1] if len(parts) == 1 else merge(len(table), parts)
 
     def _answered(self, table: OperatorTable, kind: int, by_name: bool, state: State) -> Times:
         """Rows of one kind by the first calibration that has a model of them, else by the roofline."""
@@ -191,7 +191,7 @@ class Gpu(Record):
         model = self._own.model("power") if self._own is not None else None
         if not model:
             return None
-        burst = times if state is State.BURST else self.predict(table, State.BURST)
+        burst = times if state is State.BURST else times.burst or self.predict(table, State.BURST)
         return power.energy(table, burst, times, model, self.sku, idle_s)
 
     def peak(self, precision: Precision) -> Peak:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -257,8 +258,8 @@ class OperatorTable(Record, kw_only=True):
 
     def select(self, rows: NDArray[np.bool_] | Ints | slice) -> OperatorTable:
         """The rows of a mask, an index array or a slice, labels and shape count kept."""
-        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return OperatorTable(labels=self.labels, shapes=self.shapes, **kept)
+        kept = [column[rows] for column in columns_of(self)]
+        return OperatorTable(labels=self.labels, shapes=self.shapes, **dict(zip(COLUMNS, kept, strict=True)))
 
     def distinct(self) -> tuple[Ints, Ints]:
         """(rows, place): one row of each distinct operator, and for every row of the table which of those it is.
@@ -298,6 +299,8 @@ COLUMNS: dict[str, type] = {
     if name not in ("labels", "shapes")
 }
 
+columns_of = attrgetter(*COLUMNS)  # of a table, all at once
+
 
 def table_from_columns(
     labels: Sequence[Label], shapes: int, length: int, columns: dict[str, NDArray[np.generic]]
@@ -310,7 +313,7 @@ def table_from_columns(
     for name, dtype in COLUMNS.items():
         value = columns.pop(name, None)
         if value is None:
-            value = np.full(length, 1 if name in ("groups", "count", "kernels") else 0, dtype)
+            value = np.ones(length, dtype) if name in ("groups", "count", "kernels") else np.zeros(length, dtype)
         if value.shape != (length,):
             raise ValueError(f"column {name} has shape {value.shape}, not ({length},)")
         full[name] = np.asarray(value, dtype)

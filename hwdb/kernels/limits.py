@@ -36,9 +36,9 @@ def held(table: OperatorTable, times: Times, sku: Sku, state: State) -> Times:
         rows, rest = np.flatnonzero(wrong), np.flatnonzero(~wrong)
         rough = roofline.predict(table.select(rows), {}, sku, state)
         times = merge(len(table), [(rest, times.select(rest)), (rows, rough)])
-    time = np.clip(times.time_s, least, most)
+    time = np.minimum(np.maximum(times.time_s, least), most)
     moved = time / np.where(times.time_s > 0, times.time_s, 1.0)  # with its interval
-    low, high = (np.clip(bound * moved, least, most) for bound in (times.low_s, times.high_s))
+    low, high = (np.minimum(np.maximum(bound * moved, least), most) for bound in (times.low_s, times.high_s))
     return replace(times, time_s=time, low_s=low, high_s=high)
 
 

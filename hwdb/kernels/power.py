@@ -120,6 +120,7 @@ def sustain(
         low_s=times.low_s * (1.0 if soon else stretch * (1 - error)),
         high_s=times.high_s * stretch * (1 + error),
         **lost,
+        burst=times,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tilewise.hwdb import packaged
@@ -17,6 +17,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 
 _PACKAGE = "tilewise.server.architecture"
+KEY_MAX = 200  # characters of a key of a config; the longest that is known has 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +176,11 @@ def key_rules() -> KeyRules:
     )
 
 
-@cache
 def is_harmless(key: str) -> bool:
+    return len(key) <= KEY_MAX and _is_harmless(key)
+
+
+@lru_cache(4096)
+def _is_harmless(key: str) -> bool:
     rules = key_rules()
     return key in rules.harmless or rules.patterns.search(key) is not None

@@ -76,11 +76,13 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
-    with e.scope(layer="weights", count=1):
-        last = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp
-        gather(e, plan, last, ("forward",))  # needed again at once, so kept
-        gather(e, plan, around_parameters(arch, plan.tp) - last)
-    optimize(e, plan, rank_parameters(arch, plan.tp))
+    if plan.gathers:
+        with e.scope(layer="weights", count=1):
+            last = 0 if arch.head is None or arch.tied else arch.head.parameters // plan.tp
+            gather(e, plan, last, ("forward",))  # needed again at once, so kept
+            gather(e, plan, around_parameters(arch, plan.tp) - last)
+    if workload.optimizer != "none":
+        optimize(e, plan, rank_parameters(arch, plan.tp))
     return e
 
 
@@ -124,7 +126,8 @@ def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
     """One layer, as often as it repeats; under full recompute once more, keeping its input alone."""
     name = e.block_label(stack.name, block.layers)
     with e.scope(layer=name, count=block.count):
-        gather(e, plan, block_parameters(block, plan.tp))
+        if plan.gathers:
+            gather(e, plan, block_parameters(block, plan.tp))
         _layer(e, plan, stack, block, style, tokens, source)
         if plan.workload.recompute == "full":
             e.live[name] = e.saved[name]

@@ -252,8 +252,6 @@ FUSED_ADAM_ELEMENTS = 320 * 65536  # elements one launch of the multi-tensor ker
 
 def optimize(e: Emitter, plan: Plan, parameters: Number) -> None:
     """The optimizer's step over the parameters of one GPU, in the precision that the stack keeps them in."""
-    if plan.workload.optimizer == "none":
-        return
     if plan.stack.clips != "nothing":
         _clip(e, parameters, plan.kept("gradients"), scales="scale" in plan.stack.clips)
     adamw(e, parameters, plan.kept("moments"))

@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server.deadline import check_alive
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import subject_of, workload_of
 from tilewise.server.messages.report import report_message
@@ -77,14 +78,15 @@ class HardwareService:
 
     def _listed(self, sku: str, id: str, active: str | None) -> Calibration | None:
         """None for one whose card cannot be read: it hides no other."""
+        check_alive()
         try:
-            return messages.calibration_message(self._database.calibration(sku, id), active)
+            return messages.calibration_message(self._database.card(sku, id), active)
         except InvalidInput:
             return None
 
     def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
         sku, id = resource(request.name, "gpus/", "/calibrations/")
-        found = self._database.calibration(sku, id)
+        found = self._database.card(sku, id)
         whole = messages.calibration_with_card(found, self._database.active(sku))
         return hardware.GetCalibrationResponse(calibration=whole)
 

@@ -178,7 +178,7 @@ def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sk
         spent.memory_s / spent.time_s, spent.launch_s / spent.time_s, table.head_dim != table.head_dim_v,
     ]  # fmt: skip
     known = np.array(columns, np.float32)
-    return np.concatenate([known, (cut.kernel == EACH).astype(np.float32)]).T
+    return np.ascontiguousarray(np.concatenate([known, (cut.kernel == EACH).astype(np.float32)]).T)
 
 
 def _refuse(table: OperatorTable, backends: Ints) -> tuple[Ints, tuple[str, ...]]:

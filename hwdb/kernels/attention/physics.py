@@ -86,7 +86,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     backward = BACKWARD[grid.kernel].astype(int)
     area = np.asarray(grid.outer * grid.inner, np.float64)
     widths = grid.width * KEY_PRODUCTS[backward] + value * VALUE_PRODUCTS[backward]
-    decode = table.phase == Phase.DECODE
+    decode = table.phase == Phase.DECODE.value
     local = (table.window > 0) & (
         table.window <= table.seq_kv
     )  # flash masks every tile even where the window just fits
@@ -197,9 +197,8 @@ def walls(w: Work, grid: Grid, constants: Floats, efficiency: Floats, sku: Sku) 
     return Walls(launch + joined + helpers, compute, special, memory + helpers, launch, wave, padding)
 
 
-Fitted = tuple[
-    Floats, Floats
-]  # log constants by kernel, (kernels, constants), and log efficiencies, (kernels, widths, fit)
+# log constants by kernel, shape (kernels, constants), and log efficiencies, shape (kernels, widths, fit)
+Fitted = tuple[Floats, Floats]
 
 
 def fit(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> Fitted:

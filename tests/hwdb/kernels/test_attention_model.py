@@ -85,7 +85,7 @@ def test_a_causal_mask_never_costs_time_beyond_a_few_tiles(
         full, causal = predict(
             rows(**shape, causal=[0, 1], phase=int(phase), variant=VARIANT_CODES[name]), model
         ).time_s
-        assert causal < 1.05 * full
+        assert causal < (1.05 + 128 / seq) * full  # of one wave the longest block has all tiles and masks the last ones
 
 
 @given(st.sampled_from(HEADS), st.integers(1, 8), st.integers(128, 4096), st.sampled_from(Phase))

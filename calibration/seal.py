@@ -12,16 +12,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tilewise.calibration import protocol
+from tilewise.calibration.benchmarks import choices
 from tilewise.calibration.gemm_plan import Gemm
 from tilewise.calibration.naming import UNNAMED_KEYS
 from tilewise.calibration.run import FAILURE_COLUMNS
-from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, identify
+from tilewise.hwdb.calibration import SCHEMA, Calibration, canonical, identify, read_arrays
 from tilewise.hwdb.errors import InvalidInput
 
 Row = Mapping[str, str]
-NOT_POINTS = ("names.csv", "failures.csv", "counters.csv")
-COPIED = ("choices.npz", "counters.csv")
+COUNTERS, CHOICES = "counters.csv", "choices.npz"
+NOT_POINTS = ("names.csv", "failures.csv", COUNTERS)
 BANDS_US = (10, 30, 100, 300)  # machines differ by kind of work; long kernels are those that fill the chip
 SHARED_MIN = 20
 CENSUS_COLUMNS = (*Gemm._fields, "kernel")
@@ -48,13 +52,14 @@ def seal(runs: Sequence[Path], into: Path) -> Calibration:
     failures = _failed([row for run in runs for row in read_rows(run / "failures.csv")], points, about["keys"])
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
-        asked = any((run / "choices.npz").exists() for run in runs)
+        asked = any((run / CHOICES).exists() for run in runs)
         names = _timed_only(names, points, about["keys"]) if asked else names
         _write_measurements(draft / "measurements", about["keys"], points, names, failures)
-        for extra in COPIED:
-            source = next((run / extra for run in runs if (run / extra).exists()), None)
-            if source:
-                shutil.copy(source, draft / "measurements" / extra)
+        source = next((run / COUNTERS for run in runs if (run / COUNTERS).exists()), None)
+        if source:
+            shutil.copy(source, draft / "measurements" / COUNTERS)
+        if asked:
+            choices.save(draft / "measurements" / CHOICES, _asked([read_arrays(run / CHOICES) for run in runs]))
         (draft / "card.json").write_bytes(canonical(card(about, points, failures)))
         return settle(draft, into)
 
@@ -135,6 +140,15 @@ def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "dropped": dict(dropped),
         "production": all(about["production"] for about in abouts),
     }
+
+
+def _asked(runs: Sequence[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Every problem of which the library's heuristic was asked, once: cards of one SKU and stack answer alike."""
+    some = [run for run in runs if run]
+    joined = {name: np.concatenate([run[name] for run in some]) for name in some[0]}
+    problems = np.stack([joined[name].astype(np.int64) for name in ("kind", "dtype", "m", "n", "k")], 1)
+    first = np.sort(np.unique(problems, axis=0, return_index=True)[1])
+    return {name: column[first] for name, column in joined.items()}
 
 
 def settle(draft: Path, into: Path) -> Calibration:

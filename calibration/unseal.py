@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewise.calibration.gemm_plan import Gemm
 from tilewise.calibration.naming import COLUMNS as NAME_COLUMNS
 from tilewise.calibration.naming import UNNAMED_KEYS
-from tilewise.calibration.seal import COPIED, Row, read_rows, write_rows
+from tilewise.calibration.seal import CHOICES, COUNTERS, Row, read_rows, write_rows
 from tilewise.hwdb.calibration import Calibration
 
 TAKEN = (
@@ -31,7 +31,7 @@ def unseal(calibration: Calibration, into: Path) -> Path:
         named += _named(family, [column for column in about["key"] if column not in UNNAMED_KEYS], rows, names)
         write_rows(into / f"{family}.csv", [column for column in rows[0] if column != "kernel"], rows)
     write_rows(into / "names.csv", NAME_COLUMNS, named)
-    for name in ("failures.csv", *COPIED):
+    for name in ("failures.csv", CHOICES, COUNTERS):
         if (source / name).exists():
             shutil.copy(source / name, into / name)
     keys = {family: about["key"] for family, about in families.items()}

@@ -67,7 +67,7 @@ def test_a_time_held_by_physics_keeps_an_interval(gpu: tuple[str, str], seed: in
 
 @pytest.mark.parametrize("sku", ["h100-sxm5-80gb", "h200-sxm-141gb"])
 def test_what_was_measured_lies_within_the_limits(sku: str) -> None:
-    """All but two products that take three times as long as the next."""
+    """All but small fp32 products of one kernel of cuBLAS, which take three times as long as the next: one on the H100, two on the H200."""
     database = Database(ROOT / "hwdb")  # an installed package has no measurements
     calibration, outside = database.calibration(sku, str(database.active(sku))), 0
     for family in ("gemm", "grouped_gemm", "attention", "memory"):
@@ -76,7 +76,7 @@ def test_what_was_measured_lies_within_the_limits(sku: str) -> None:
         table, took_s = module.table(measured), module.measured_s(measured)
         assert (limits.least_s(table, database.sku(sku)) <= took_s).all(), family
         outside += int((took_s > limits.most_s(table, database.sku(sku))).sum())
-    assert outside <= 1
+    assert outside <= 2
 
 
 def burst(calibration: Calibration, family: str) -> dict[str, Any]:

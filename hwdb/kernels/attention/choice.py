@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb import packaged
-from tilewise.hwdb.record import Record
+from tilewise.hwdb.record import Columns
 from tilewise.hwdb.table import VARIANT_CODES, Floats, Ints, OperatorTable, Phase
 
 Mask = NDArray[np.bool_]
@@ -47,7 +47,7 @@ def _tiles() -> tuple[Ints, Ints, Ints]:
     return sizes[0], sizes[1], sizes[2]
 
 
-class Grid(Record):
+class Grid(Columns):
     """How a row is cut up; arrays of shape (rows,).
 
     kernel:  index into KERNELS

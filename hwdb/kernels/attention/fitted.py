@@ -39,6 +39,7 @@ from tilewise.hwdb.table import (
     Label,
     OperatorTable,
     Phase,
+    mixed,
     table_from_columns,
 )
 from tilewise.hwdb.times import State, Times, Trust, Wall, merge
@@ -47,6 +48,7 @@ MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
 WAVES_MAX = 16.0  # beyond as many waves time is linear
 NARROWEST = 64  # head widths below were not measured
+LOTS, HEAD_FOLDS = 10, 8  # folds of points by lot, which nets learn from, and of heads, which intervals come from
 MEASURED_FORMATS = np.array(
     [code in (Precision.BF16, Precision.FP16) for code in Precision]
 )  # timed in bf16, which fp16 matches
@@ -105,9 +107,20 @@ def fit(columns: Measurements, sku: Sku, plan: mlp.Training = PLAN, differ: Floa
     fits = attention_physics.fit_of(rows, cut)
     constants, efficiency = attention_physics.fit(work, cut, fits, took_s, sku)
     # the residual learns from what physics misses of points that it was not fitted to
-    spent = attention_physics.cross_fitted(work, cut, fits, took_s, sku)
-    residual = regression.fit(_rows(rows, cut, work, spent, sku), took_s, plan, nets=2, limit=LIMIT, machines=differ)
+    lot, heads = np.random.default_rng(LOTS).permutation(len(rows)) % LOTS, _heads(rows)
+    learnt, unseen = (
+        _rows(rows, cut, work, attention_physics.cross_fitted(work, cut, fits, took_s, sku, fold), sku)
+        for fold in (lot, heads)
+    )
+    residual = regression.taught(learnt, took_s, plan, nets=2, limit=LIMIT)
+    residual = regression.judged_unseen(residual, learnt, unseen, took_s, plan, heads, differ)
     return {"constants": constants, "efficiency": efficiency} | residual.to_arrays()
+
+
+def _heads(table: OperatorTable) -> Ints:
+    """In which fold a row's interval is judged: models bring heads of their own, so all rows of the same heads together."""
+    heads = [np.asarray(getattr(table, name), np.int64) for name in ("heads", "kv_heads", "head_dim", "head_dim_v")]
+    return (mixed(heads, len(table)) >> np.uint64(32)).astype(np.int64) % HEAD_FOLDS
 
 
 def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: State) -> Times:
@@ -158,12 +171,11 @@ def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -
     """Rows for the residual: place log2 of heads, queries and keys; group the kernel, family phase x backend."""
     sizes = (table.batch * table.heads, table.seq_q, table.seq_kv)
     place = np.log2(np.maximum(np.array(sizes), 1)).T
-    family = table.phase * 2 + IS_FLASH[cut.kernel]
+    family = table.phase * 2 + attention_physics.IS_FLASH[cut.kernel]
     return regression.Rows(spent.time_s, _features(table, cut, work, spent, sku), place, cut.kernel, family)
 
 
 EACH = np.arange(len(KERNELS))[:, None]
-IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
 
 
 def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> NDArray[np.float32]:

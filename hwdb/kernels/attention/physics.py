@@ -7,12 +7,10 @@ are fitted for each kernel; the starting values and the priors stand in attentio
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tilewise.hwdb.kernels.attention.choice import CODES, KERNELS, Grid, Mask, facts, windowed
-from tilewise.hwdb.record import Record
+from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Ints, OperatorTable, Phase
 
@@ -23,11 +21,13 @@ EFFICIENCY, EFFICIENCY_TOLERANCE = np.log(facts()["efficiency"][0]), facts()["ef
 WIDTH_TOLERANCE = facts()["efficiency"][2]
 NOISE = 0.03  # log error beyond which a point pulls less; also the weight of the priors
 FIT_TOLERANCE = np.array([1.0, 2.0, 2.0])  # of the width's: whole heads repeat better than others
-FOLDS = 10
 WIDTHS = 256 // 8 + 1
 FITS = 3  # heads as wide as the kernel, padded, or with narrower values
 BACKWARD = np.array([name.endswith("_bwd") for name in KERNELS])
+IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
 COMBINED_BY_WIDTH = np.array([facts()["kernel"][name].get("combined_by_width", False) for name in KERNELS])
+# threads of a block of flash's forward by head width in steps of 8
+THREADS = 32 * np.array([facts()["kernel"]["flash_fwd"]["warps"].get(str(8 * at), 4) for at in range(WIDTHS)])
 KEY_PRODUCTS = np.array([1.0, 3.0])  # matrix products over head_dim, forward and backward: Q K^T; dQ and dK
 VALUE_PRODUCTS = np.array([1.0, 2.0])  # over head_dim_v: P V; dO V^T and dV
 HELPER_CACHE = 1.0  # share of the L2 cache that still holds what the kernel before wrote
@@ -35,12 +35,14 @@ LOAD_BYTES_PER_CLOCK = 64.0  # from L2 into an SM
 ELEMENT = 2.0  # bytes of bf16 and fp16
 
 
-class Work(Record):
+class Work(Columns):
     """What a row asks of the GPU, whatever the rates; arrays of shape (rows,).
 
     products, loads, elements: clocks that one tile's matrix products, its loads from L2 and its exponentials take at full
                rates
-    masked:    masked tiles of a block; ragged: columns end within a tile; local: every tile is masked (a window)
+    masked:    masked tiles of a block; ragged: its every tile looks for the columns' end; local: every tile is masked (a window)
+    edge:      a causal block of flash's general kernel, which takes another masked tile
+    crowded:   elements of a tile that one thread masks, over 64
     wave:      blocks of the last wave that are missing, in waves; under a causal mask so far as its blocks are alike
     padded:    heads are narrower than the kernel, of which they fill `filled`
     bytes:     q, k, v, out once; helper_bytes: what the kernels before and after move
@@ -53,6 +55,8 @@ class Work(Record):
     masked: Floats
     ragged: Mask
     local: Mask
+    edge: Mask
+    crowded: Floats
     causal: Mask
     wave: Floats
     padded: Mask
@@ -94,8 +98,10 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
         loads=np.asarray(ELEMENT * grid.inner * (grid.width + value) / LOAD_BYTES_PER_CLOCK, np.float64),
         elements=area / sku.number("exp_per_clock_per_sm"),
         masked=np.where(causal & ~local, np.ceil(grid.outer / grid.inner), 0.0),
-        ragged=(np.where(backward > 0, table.seq_q, table.seq_kv) % grid.inner > 0) & ~decode,
+        ragged=_ragged(table, grid, causal) & ~decode,
         local=local,
+        edge=causal & ~local & _general(table, grid),
+        crowded=np.where(grid.kernel == CODES["flash_fwd"], area / (THREADS[grid.width // 8] * 64), 1.0),
         causal=causal,
         wave=(np.ceil(filled) - filled) * np.where(causal & ~local, _alike(grid), 1.0),
         padded=table.head_dim != grid.width,
@@ -105,6 +111,28 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
         helpers=helpers,
         partials=(grid.splits - 1) * np.where(COMBINED_BY_WIDTH[grid.kernel], grid.width / 128, 1.0),
     )
+
+
+def _ragged(table: OperatorTable, grid: Grid, causal: Mask) -> Mask:
+    """Columns end within a tile, and every tile looks for that end.
+
+    Not so on cuDNN's causal diagonal, where the last tile is masked anyway, nor in flash's forward, whose last tile alone does.
+    """
+    across = np.where(BACKWARD[grid.kernel], table.seq_q, table.seq_kv)
+    spared = (grid.kernel == CODES["flash_fwd"]) | (causal & (grid.kernel == CODES["cudnn_fwd"]))
+    found: Mask = (across % grid.inner > 0) & ~spared
+    return found
+
+
+def _general(table: OperatorTable, grid: Grid) -> Mask:
+    """Flash forwards that its kernel for whole tiles does not take: tiles not whole, heads padded or wider than 128.
+
+    flash-attention 2, flash_fwd_launch_template.h: IsEvenMNConst && IsEvenKConst && !Is_local && kHeadDim <= 128
+    """
+    whole = (table.seq_q % grid.outer == 0) & (table.seq_kv % grid.inner == 0)
+    fast = whole & (table.head_dim == grid.width) & (grid.width <= 128)
+    found: Mask = (grid.kernel == CODES["flash_fwd"]) & ~fast
+    return found
 
 
 def _alike(grid: Grid) -> Floats:
@@ -117,10 +145,11 @@ def _helpers(table: OperatorTable, grid: Grid, queries: Floats) -> tuple[Floats,
 
     Backward: dO.O before, which also clears the fp32 gradient of q; that converted after; those of k and v summed over
     a group's query heads; on flash, copies of out and its gradient to [batch, seq, heads, head_dim] before everything,
-    as torch makes them for operands that lie as [batch, heads, seq, head_dim]. Splits: partial fp32 outputs combined.
+    as torch makes them for operands that lie as [batch, heads, seq, head_dim]; windows are asked for on operands that lie
+    as flash wants them. Splits: partial fp32 outputs combined.
     """
     backward, split = BACKWARD[grid.kernel], grid.splits > 1
-    copied = grid.kernel == CODES["flash_bwd"]
+    copied = (grid.kernel == CODES["flash_bwd"]) & (table.window == 0)
     grouped = backward & (table.heads > table.kv_heads)
     both = table.head_dim + table.head_dim_v
     around = queries * (2 * table.head_dim_v + 5 * table.head_dim + 4 * table.head_dim_v * copied)
@@ -139,8 +168,9 @@ def walls(w: Work, grid: Grid, constants: Floats, efficiency: Floats, sku: Sku) 
     """constants: log, shape (rows, len(CONSTANTS)); efficiency: log share of the matrix rate, shape (rows,)."""
     c = dict(zip(CONSTANTS, np.exp(constants).T, strict=True))
     products, elements = (w.products + w.loads * c["load"]) / np.exp(efficiency), w.elements * c["exponential"]
-    step = products + elements * (1 + c["mask"] * w.local + c["ragged"] * w.ragged)
-    start = c["prologue"] + w.masked * c["diagonal"] + w.local * c["window"]
+    crowded = w.crowded ** c["crowded"]
+    step = products + elements * (1 + c["mask"] * crowded * w.local + c["ragged"] * w.ragged)
+    start = c["prologue"] + crowded * (w.masked * c["diagonal"] + w.edge * c["edge"]) + w.local * c["window"]
     longest = grid.longest + start
     even = (grid.steps + start * grid.blocks) / sku.sm_count
     unequal = np.maximum(longest - even * sku.sm_count / grid.blocks, 0)
@@ -165,22 +195,23 @@ def walls(w: Work, grid: Grid, constants: Floats, efficiency: Floats, sku: Sku) 
     return Walls(launch + joined + helpers, compute, special, memory + helpers, launch, wave, padding)
 
 
-def fit(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> tuple[Floats, Floats]:
-    """Log constants by kernel, shape (kernels, constants), and log efficiencies, shape (kernels, widths, fit).
+# log constants by kernel, shape (kernels, constants), and log efficiencies, shape (kernels, widths, fit)
+Fitted = tuple[Floats, Floats]
 
-    Robust least squares on log time, held to the priors: a kernel with few points keeps near them.
-    """
+
+def fit(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> Fitted:
+    """Robust least squares on log time, held to the priors: a kernel with few points keeps near them."""
     constants = np.tile(PRIOR, (len(KERNELS), 1))
     efficiency = np.full((len(KERNELS), WIDTHS, FITS), EFFICIENCY)
     for kernel in range(len(KERNELS)):
         rows = np.flatnonzero(grid.kernel == kernel)
         if len(rows):
-            part = _take(w, rows), _take(grid, rows)
+            part = w[rows], grid[rows]
             constants[kernel], efficiency[kernel] = _fit_one(*part, fits[rows], measured_s[rows], sku)
     return constants, efficiency
 
 
-def _fit_one(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> tuple[Floats, Floats]:
+def _fit_one(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> Fitted:
     """The constants, then a common efficiency, then what each width and fit deviates from it."""
     from scipy.optimize import least_squares
 
@@ -202,18 +233,13 @@ def _fit_one(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> t
     return found[:known], efficiency
 
 
-def cross_fitted(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku) -> Walls:
-    """Walls of measured rows by constants that were fitted without them: what physics says of a row that it never saw."""
+def cross_fitted(w: Work, grid: Grid, fits: Ints, measured_s: Floats, sku: Sku, fold: Ints) -> Walls:
+    """Walls of measured rows by constants that were fitted without their fold: what physics says of rows that it never saw."""
     constants = np.empty((len(measured_s), len(CONSTANTS)))
     efficiency = np.empty(len(measured_s))
-    fold = np.random.default_rng(FOLDS).permutation(len(measured_s)) % FOLDS
-    for one in range(FOLDS):
+    for one in np.unique(fold):
         rest, apart = np.flatnonzero(fold != one), np.flatnonzero(fold == one)
-        found, rates = fit(_take(w, rest), _take(grid, rest), fits[rest], measured_s[rest], sku)
+        found, rates = fit(w[rest], grid[rest], fits[rest], measured_s[rest], sku)
         constants[apart] = found[grid.kernel[apart]]
         efficiency[apart] = rates[grid.kernel[apart], grid.width[apart] // 8, fits[apart]]
     return walls(w, grid, constants, efficiency, sku)
-
-
-def _take(of: Any, rows: Ints) -> Any:
-    return type(of)(*(getattr(of, name)[rows] for name in type(of).__struct_fields__))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
 from tilewise.hwdb.precision import FORMATS, Precision
-from tilewise.hwdb.record import Record
+from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.table import Ints, Layout
 
 # Sizes and tile shapes against which a shape is held; (along n, along m), those that cuBLASLt chooses most on Hopper.
@@ -40,7 +40,7 @@ RARE, RARE_COUNT = 4e-4, 5  # configurations chosen less often than this are not
 SPLIT_STEPS = 20.5  # a split keeps at least 21 steps of 128 bytes along k (read off cuBLASLt 13.1's answers)
 
 
-class Problem(Record):
+class Problem(Columns):
     """GEMMs as the choice sees them; arrays of shape (rows,). ld_bytes: alignment of the worst leading dimension."""
 
     m: NDArray[np.float32]
@@ -51,9 +51,6 @@ class Problem(Record):
     precision: Ints
     element: NDArray[np.float32]
     alignment: NDArray[np.float32]
-
-    def __getitem__(self, rows: NDArray[Any] | slice) -> Problem:
-        return Problem(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 ELEMENT = np.array([FORMATS[p].bytes for p in Precision], np.float32)

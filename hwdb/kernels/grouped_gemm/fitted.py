@@ -18,7 +18,7 @@ from tilewise.hwdb.kernels import machines, transfer
 from tilewise.hwdb.kernels.learning import extrapolation, mlp, regression
 from tilewise.hwdb.kernels.learning.opened import Opened
 from tilewise.hwdb.precision import Precision
-from tilewise.hwdb.record import Record
+from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.table import Floats, Kind, Label, Layout, OperatorTable, table_from_columns
 from tilewise.hwdb.times import State, Times, Trust, Wall, merge
@@ -32,7 +32,7 @@ START = np.array([8e-6, 3e-7, 0.8, 0.9, 2.0])
 PLAN = mlp.Training(hidden=(48, 48), epochs=500, batch=32, rate=3e-3, decay=1e-1)
 
 
-class Work(Record):
+class Work(Columns):
     """Seconds of the two walls at full rate, and the tiles they come from; arrays of shape (rows,)."""
 
     compute_s: Floats
@@ -50,9 +50,6 @@ class Work(Record):
         joined: Floats = larger * (1 + (np.minimum(compute_s, memory_s) / larger) ** power) ** (1 / power)
         total: Floats = floor + start * self.tiles / sms + joined
         return total
-
-    def __getitem__(self, rows: NDArray[np.bool_]) -> Work:
-        return Work(*(getattr(self, name)[rows] for name in self.__struct_fields__))
 
 
 def work(table: OperatorTable, sku: Sku) -> Work:

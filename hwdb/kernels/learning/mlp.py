@@ -159,7 +159,8 @@ def train(
     """Fit a net. features: (rows, inputs); targets as `loss` wants them; weights: (rows,), default one."""
     draw = np.random.default_rng(plan.seed)
     x = np.asarray(features, np.float32)
-    mean, scale = x.mean(0), 1 / np.maximum(x.std(0), 1e-3)
+    varied = x.max(0, initial=-np.inf) > x.min(0, initial=np.inf)  # what never varied has taught nothing
+    mean, scale = x.mean(0), np.where(varied, 1 / np.maximum(x.std(0), 1e-3), 0).astype(np.float32)
     x = np.asarray((x - mean) * scale, np.float32)
     w = np.ones(len(x), np.float32) if weights is None else np.asarray(weights, np.float32)
     sizes = (x.shape[1], *plan.hidden, outputs)

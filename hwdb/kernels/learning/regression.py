@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
-from tilewise.hwdb.record import Record
+from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.table import Floats, Ints, present
 
 COVERAGE = 0.9
@@ -52,7 +52,7 @@ def _nodes(kernel: str) -> int:
     return 4 if "nvjet" in kernel and "splitK" in kernel else kernel.count("|") + 1
 
 
-class Rows(Record):
+class Rows(Columns):
     """Rows of one family as a model sees them; arrays of shape (rows,), features (rows, inputs), place (rows, dims).
 
     family: which pool of errors a row's interval comes from (coarser than group)
@@ -63,10 +63,6 @@ class Rows(Record):
     place: Floats
     group: Ints
     family: Ints
-
-    def __getitem__(self, rows: NDArray[Any]) -> Rows:
-        names = ("base_s", "features", "place", "group", "family")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
 
 
 class Answer(Record):
@@ -200,6 +196,23 @@ def taught(rows: Rows, measured_s: Floats, plan: mlp.Training, nets: int, limit:
     grid, origin = grid_of(rows)
     margins = np.zeros((int(rows.family.max()) + 1, len(BAND_EDGES_S) + 1))
     return Regression(_nets(rows.features, np.log(measured_s / rows.base_s), plan, nets), margins, grid, origin, limit)
+
+
+def judged_unseen(
+    fitted: Regression, rows: Rows, unseen: Rows, measured_s: Floats, plan: mlp.Training, folds: Ints, machines: Floats | float
+) -> Regression:  # fmt: skip
+    """`fitted` with margins from whole folds left out.
+
+    unseen: the same rows as physics has them that was fitted without their fold; nets of the other folds' `rows` correct it
+    """
+    target, error = np.log(measured_s / rows.base_s), np.log(measured_s / unseen.base_s)
+    for one in np.unique(folds):
+        apart = folds == one
+        some = _nets(rows.features[~apart], target[~apart], plan, 1)
+        error[apart] -= np.clip(_mean(mlp.together(some), unseen.features[apart])[:, 0], -fitted.limit, fitted.limit)
+    twice = np.tile(np.arange(len(error)), 2)
+    predicted_s = measured_s * np.exp(-error)
+    return judged(fitted, unseen[twice], predicted_s[twice], np.concatenate([error + machines, error - machines]))
 
 
 class Beside(Record):

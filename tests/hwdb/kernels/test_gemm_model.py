@@ -173,6 +173,13 @@ def test_a_net_is_the_same_after_a_round_trip_through_arrays() -> None:
     assert np.abs(net(x) - x.sum(1, keepdims=True)).mean() < 0.1
 
 
+def test_a_feature_that_never_varied_in_training_says_nothing_later() -> None:
+    x = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
+    x[:, 1] = 0
+    net = mlp.train(x, x[:, :1], 1, mlp.huber(0.1), mlp.Training(hidden=(16,), epochs=5))
+    np.testing.assert_array_equal(net(x + np.float32([0, 1])), net(x))
+
+
 def test_the_distance_is_zero_where_measured_and_grows_by_octaves() -> None:
     place = np.array([[4.0, 10.0, 10.0], [6.0, 10.0, 10.0]])
     rows = regression.Rows(np.ones(2), np.zeros((2, 1), np.float32), place, np.zeros(2, int), np.zeros(2, int))

@@ -13,12 +13,13 @@ from typing import Any
 
 DEPTH_MAX = 32  # the deepest real configuration has 5
 PARTS_MAX = 100_000  # values and keys; the largest real configuration has 3,000
-TOML_BYTES_MAX = 2**20
+TOML_BYTES_MAX, TOML_PARTS_MAX = 2**18, 10_000  # people write it by hand, and a part costs ten times as much to parse
 _STRING = (
     r'"""(?:\\.|[^\\])*?"{3,5}' + r"|'''.*?'{3,5}" + r'|"(?:\\.|[^"\\\n])*"' + r"|'[^'\n]*'"
 )  # a string of TOML; those of three quotes may end with up to two more
 _APART = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<string>{_STRING})", re.DOTALL)
 _LONG_KEY = re.compile(rf"(?<![\w.-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{DEPTH_MAX},}}+")
+_LONG_NUMBER = re.compile(r"(?<![\w.-])[+-]?0[xob]\w{40,}")  # which Python reads, and then cannot write in an error
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -27,7 +28,7 @@ def read_json(text: str, *, finite: bool = True) -> Any:
 
     finite: a number that is none, or beyond any, is refused too; configurations of real models hold Infinity
     """
-    _count(sum(map(text.count, ",[{")))
+    _count(sum(map(text.count, ",[{")), PARTS_MAX)
     try:
         of = _finite if finite else float
         found = json.loads(text, parse_constant=of, parse_float=of)
@@ -43,9 +44,11 @@ def read_toml(text: str) -> dict[str, Any]:
     if len(text) > TOML_BYTES_MAX:
         raise ValueError(f"{len(text):,} characters; at most {TOML_BYTES_MAX:,} are read")
     bare = _APART.sub(lambda found: "" if found["comment"] else "s", text)
-    _count(sum(map(bare.count, ",[{=")))
+    _count(sum(map(bare.count, ",[{=")), TOML_PARTS_MAX)
     if _LONG_KEY.search(bare):
         raise ValueError(f"a key of more than {DEPTH_MAX} parts")
+    if _LONG_NUMBER.search(bare):
+        raise ValueError("a number of more than 40 digits")
     try:
         return tomllib.loads(text, parse_float=_finite)
     except RecursionError as error:
@@ -76,9 +79,9 @@ def texts_of(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-def _count(parts: int) -> None:
-    if parts > PARTS_MAX:
-        raise ValueError(f"{parts:,} values and keys; at most {PARTS_MAX:,}")
+def _count(parts: int, most: int) -> None:
+    if parts > most:
+        raise ValueError(f"{parts:,} values and keys; at most {most:,}")
 
 
 def _finite(text: str) -> float:

@@ -9,6 +9,9 @@ from pathlib import Path
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 
+# What a checkout's own configuration would have git run beside the command that was asked for.
+GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+
 
 class Repository(Record):
     """A working tree by its top folder."""
@@ -55,7 +58,9 @@ class Repository(Record):
 
     def renamed(self, commit: str) -> Mapping[str, str]:
         """Old paths by new ones, of files that the working tree has under another name than the commit."""
-        listed = _git(self.top, "diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", commit)
+        listed = _git(
+            self.top, "diff", "--no-ext-diff", "--find-renames", "--diff-filter=R", "--name-status", "-z", commit
+        )
         fields = listed.decode("utf-8", "surrogateescape").split("\0")
         return {new: old for _, old, new in zip(fields[0::3], fields[1::3], fields[2::3], strict=False)}
 
@@ -63,7 +68,7 @@ class Repository(Record):
 def _git(folder: Path, *arguments: str, asked: bytes = b"") -> bytes:
     """What git prints. Raises InvalidInput where it fails or is not installed."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *arguments], input=asked, capture_output=True, check=False)
+        done = subprocess.run([*GIT, "-C", str(folder), *arguments], input=asked, capture_output=True, check=False)
     except FileNotFoundError as error:
         raise InvalidInput("git is not installed; compare with --base-file instead", reason="NO_GIT") from error
     if done.returncode:

@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, and_, delete, func, insert, select, update
+from sqlalchemy import Connection, Select, and_, delete, func, insert, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from tilewise.hwdb.calibration import Calibration
@@ -95,6 +96,20 @@ class Store:
             if id in self.snapshot.ids.get((tenant, sku), ()):
                 return self.shelf.get((tenant, sku, id), partial(self._contents, tenant, sku, id))
         raise self._unknown(tenants, sku, id)
+
+    def card(self, tenants: Sequence[str], sku: str, id: str) -> Calibration:
+        """As `open`, but without the other files, of which a list would fetch hundreds."""
+        of = next((tenant for tenant in tenants if id in self.snapshot.ids.get((tenant, sku), ())), "")
+        at_hand = self.shelf.at_hand((of, sku, id))
+        if at_hand is not None:
+            return at_hand
+        table = tables.calibration_file
+        one = and_(_of(table.c, of, sku), table.c.id == id, table.c.path == "card.json")
+        with reading(self.engine) as connection:
+            found = connection.execute(select(table.c.content).where(one)).scalar_one_or_none()
+        if found is None:
+            raise self._unknown(tenants, sku, id)
+        return Calibration(Path(), bytes(found).decode(errors="replace"))
 
     def holds(self, tenant: str, sku: str, id: str, sha256: str) -> bool:
         """Whether a tenant has this very calibration. Raises Conflict where it has another of that id."""
@@ -216,11 +231,16 @@ class Store:
 
     def history(self, tenant: str, sku: str) -> list[Entry]:
         """The audit log of a tenant's calibrations of a SKU, oldest first."""
-        log = tables.audit.c
-        columns = (log.number, log.at, log.who, log.action, log.id, log.before, log.reason)
+        return self._entries(_entries_of(tenant, sku).order_by(tables.audit.c.number))
+
+    def newest(self, tenant: str, sku: str, first: int, last: int) -> list[Entry]:
+        """Those of its entries from `first` to before `last`, counted from the newest."""
+        ordered = _entries_of(tenant, sku).order_by(tables.audit.c.number.desc())
+        return self._entries(ordered.offset(first).limit(last - first))
+
+    def _entries(self, found: Select[Any]) -> list[Entry]:
         with reading(self.engine) as connection:
-            found = connection.execute(select(*columns).where(_of(log, tenant, sku)).order_by(log.number))
-            return [Entry(*row) for row in found]
+            return [Entry(*row) for row in connection.execute(found)]
 
     def sweep(self, now: float | None = None) -> None:
         """Forget uploads that nobody goes on with, delete candidates that nobody publishes, purge what was deleted long ago."""
@@ -268,6 +288,12 @@ class Store:
         every = select(table.c.path, table.c.content).where(_of(table.c, tenant, sku), table.c.id == id)
         with reading(self.engine) as connection:
             return {path: bytes(content) for path, content in connection.execute(every)}
+
+
+def _entries_of(tenant: str, sku: str) -> Select[Any]:
+    log = tables.audit.c
+    columns = (log.number, log.at, log.who, log.action, log.id, log.before, log.reason)
+    return select(*columns).where(_of(log, tenant, sku))
 
 
 def _of(columns: object, tenant: str, sku: str) -> ColumnElement[bool]:

@@ -1,10 +1,11 @@
 """What a server carries: Predict of Llama-3-8B over gRPC from a second process, at 1, 16 and 64 calls in flight.
 
-python scripts/stress/bench_service.py [--seconds 5] [--repeat 3] [--workers 1]
+python scripts/stress/bench_service.py [--seconds 5] [--repeat 3] [--workers 1] [--bare]
 
 "asked before": the same question every time, answered from memory; "never asked before": another shape every time.
 CPU is the server's own, so that its inverse is what one core carries with a machine of its own. The best of the repeats is
-shown: others who use the machine only ever make it slower.
+shown: others who use the machine only ever make it slower. --bare: CPU a call at 16 in flight beside a handler of grpcio that answers
+as many bytes and does nothing else, the two in turns in one run; the median of the turns' ratios.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import json
 import os
+import statistics
 import subprocess
 import sys
 import time
@@ -112,6 +114,52 @@ def measured(process: int, port: int, in_flight: int, seconds: float, fresh: boo
     return len(times) / seconds, at[0.5], at[0.99], 1e3 * spent / len(times)
 
 
+BARE = """
+import sys
+from concurrent.futures import ThreadPoolExecutor
+import grpc
+handler = grpc.unary_unary_rpc_method_handler(lambda asked, context, answer=bytes(int(sys.argv[2])): answer)
+class Handlers(grpc.GenericRpcHandler):
+    def service(self, details):
+        return handler
+server = grpc.server(ThreadPoolExecutor(2), [Handlers()])
+print(server.add_insecure_port("127.0.0.1:0"), file=sys.stderr, flush=True)
+server.start()
+server.wait_for_termination()
+"""
+
+
+@contextmanager
+def bare(size: int) -> Iterator[tuple[int, int]]:
+    """A server that answers everything with so many zeros: its process id and port."""
+    with subprocess.Popen([sys.executable, "-c", BARE, "", str(size)], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            yield process.pid, int(process.stderr.readline())
+        finally:
+            process.terminate()
+
+
+def compare(seconds: float, repeat: int) -> None:
+    """CPU a call beside a bare handler's."""
+    with serving() as (process, port):
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            size = len(channel.unary_unary(METHOD)(question()))
+        with bare(size) as (other, at):
+            for fresh in (False, True):
+                turns = []
+                for _ in range(repeat):
+                    ours = measured(process, port, 16, seconds, fresh)[-1]
+                    turns.append((ours, measured(other, at, 16, seconds, fresh)[-1]))
+                ratio = statistics.median(ours / bare for ours, bare in turns)
+                told = ", ".join(f"{ours:.2f}/{bare:.2f}" for ours, bare in turns)
+                name = "never asked before" if fresh else "asked before"
+                print(
+                    f"{name}: {ratio:.2f} times a bare handler's CPU (ms: {told}; load {os.getloadavg()[0]:.0f})",
+                    flush=True,
+                )
+
+
 def batches(port: int, seconds: float) -> float:
     """Shapes a second that one client gets answered in batches of BATCH, none asked before."""
     with grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", 64 << 20)]) as channel:
@@ -127,7 +175,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0)
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--workers", default="1")
+    parser.add_argument("--bare", action="store_true")
     parsed = parser.parse_args()
+    if parsed.bare:
+        compare(parsed.seconds, parsed.repeat)
+        return
     print("| question | in flight | calls/s | p50 | p99 | server CPU a call | a core carries |")
     print("|---|--:|--:|--:|--:|--:|--:|")
     with serving("--workers", parsed.workers) as (process, port):

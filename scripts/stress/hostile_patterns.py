@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 from bench_service import EXAMPLE, METHOD, question, unseen
 
+from tilewise.hwdb.texts import TOML_PARTS_MAX
 from tilewise.v1.advice_pb2 import Axis, Neighbourhood, Range, RecommendRequest, SweepRequest, WeightedWorkload
 from tilewise.v1.advisor_service_pb2 import BatchPredictRequest, PredictRequest
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest
@@ -28,7 +29,17 @@ OPEN = (
     "/grpc.health.v1.Health/Watch",
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 )
-POLICY = '[[budget]]\nname = "train"\ngpu = "h100-sxm5-80gb"\nphase = "train"\nbatch = 1\nsequence = 4096\nmax_regression = "2 %"\n'
+POLICY = """[check]
+gpus = ["h100-sxm5-80gb"]
+[[check.workload]]
+name = "train"
+phase = "train"
+sequence = 4096
+[[check.budget]]
+config = "*.json"
+metric = "time_s"
+max_regression = "2 %"
+"""
 METADATA = list[tuple[str, str]]
 
 
@@ -162,12 +173,14 @@ def wide(port: int) -> None:
 
 
 def tomls(port: int) -> None:
-    """Shapes of a megabyte of TOML, with as many values as are read."""
+    """Shapes in TOML, with as many values as are read."""
     base = PredictRequest.FromString(question())
 
     def asked() -> Iterator[bytes]:
         for number in count():
-            base.model.shape_toml = f"[model]\nnumber = {number}\n" + "".join(f"k{at} = 1\n" for at in range(90_000))
+            base.model.shape_toml = f"[model]\nnumber = {number}\n" + "".join(
+                f"k{at} = 1\n" for at in range(TOML_PARTS_MAX - 10)
+            )
             yield base.SerializeToString()
 
     repeated(port, METHOD, asked(), 8, 20.0, signed("hostile"))

@@ -34,6 +34,7 @@ LATE_S = 1.0  # beyond the grace: for work to see that nobody waits
 CALLS_MAX = 4096  # beyond it gRPC itself refuses; the lanes take far fewer, and turn the others away at once
 OPTIONS = [
     ("grpc.max_send_message_length", 64 * MIB),
+    ("grpc.per_message_decompression", 0),  # a thousandth of its bytes bring a message; what is sent is what is held
     ("grpc.max_metadata_size", 16 * 1024),
     ("grpc.max_concurrent_streams", 256),  # of one connection
     ("grpc.server_handshake_timeout_ms", 10_000),  # a connection that does not get on is closed

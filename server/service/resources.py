@@ -8,6 +8,7 @@ from typing import TypeVar
 from tilewise.hwdb.errors import InvalidInput
 
 PAGE, LARGEST_PAGE = 100, 1000
+DIGITS = 15  # of a page's token
 Item = TypeVar("Item")
 
 
@@ -26,10 +27,15 @@ def resource(name: str, *collections: str, field: str = "name") -> list[str]:
 
 def page(items: Sequence[Item], size: int, token: str) -> tuple[Sequence[Item], str]:
     """The items after `token`, and the token of the next page ("" where this is the last)."""
+    first, last = window(size, token)
+    return items[first:last], str(last) if last < len(items) else ""
+
+
+def window(size: int, token: str) -> tuple[int, int]:
+    """The numbers of a page's first item and of the one after its last."""
     if size < 0:
         raise InvalidInput(f"page_size {size} is negative", reason="BAD_PAGE_SIZE", field="page_size")
-    if token and not token.isdecimal():
-        raise InvalidInput(f"page_token {token!r} is none of ours", reason="BAD_PAGE_TOKEN", field="page_token")
+    if token and not (token.isdecimal() and len(token) <= DIGITS):
+        raise InvalidInput(f"page_token {token[:80]!r} is none of ours", reason="BAD_PAGE_TOKEN", field="page_token")
     first = int(token or 0)
-    last = first + min(size or PAGE, LARGEST_PAGE)
-    return items[first:last], str(last) if last < len(items) else ""
+    return first, first + min(size or PAGE, LARGEST_PAGE)

@@ -16,7 +16,7 @@ from tilewise.hwdb.store.store import DELETED_S, Entry
 from tilewise.hwdb.store.uploads import Upload
 from tilewise.server.deadline import check_alive
 from tilewise.server.messages.gpu import calibration_message
-from tilewise.server.service.resources import page, resource
+from tilewise.server.service.resources import resource, window
 from tilewise.v1 import calibration_service_pb2 as pb
 
 REASON_MAX = 1000  # characters, as the contract says
@@ -85,9 +85,11 @@ class StoredCalibrations:
 
     def ListPublications(self, request: pb.ListPublicationsRequest) -> pb.ListPublicationsResponse:
         sku = self._database.sku(resource(request.parent, "gpus/", field="parent")[0]).name
-        newest_first = self._store.history(self._database.tenant, sku)[::-1]
-        some, token = page(newest_first, request.page_size, request.page_token)
-        return pb.ListPublicationsResponse(publications=map(_publication, some), next_page_token=token)
+        first, last = window(request.page_size, request.page_token)
+        found = self._store.newest(self._database.tenant, sku, first, last + 1)
+        token = str(last) if len(found) > last - first else ""
+        shown = map(_publication, found[: last - first])
+        return pb.ListPublicationsResponse(publications=shown, next_page_token=token)
 
     def _judged(
         self, calibration: Calibration, against: Calibration | None = None

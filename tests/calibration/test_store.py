@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import MetaData, select
+from sqlalchemy import MetaData, inspect, select
 from sqlalchemy.engine import make_url
 
 from tilewise.hwdb.calibration import Calibration, identify
@@ -418,6 +418,33 @@ def test_the_migrations_make_the_tables_that_the_code_knows(store: Store) -> Non
     made = {name: {column.name for column in table.columns} for name, table in found.tables.items()}
     assert made.pop("migration") == {"number", "at"}
     assert made == {name: {column.name for column in table.columns} for name, table in tables.metadata.tables.items()}
+
+
+def test_a_page_of_the_log_is_found_without_reading_all_of_it(make: Make, store: Store) -> None:
+    first, second = uploaded(store, make("a")), uploaded(store, make("b", scale=1.02))
+    for number in range(3):
+        store.publish(SHARED, SKU, (first, second)[number % 2].id)
+    whole = store.history(SHARED, SKU)[::-1]
+    assert store.newest(SHARED, SKU, 0, 2) + store.newest(SHARED, SKU, 2, 9) == whole
+    assert store.newest("blue", SKU, 0, 9) == store.newest(SHARED, SKU, 5, 9) == []
+    assert any(index["name"] == "audit_of" for index in inspect(store.engine).get_indexes("audit"))
+
+
+def test_a_list_reads_cards_alone(make: Make, store: Store) -> None:
+    calibration = uploaded(store, make("a"))
+    store.shelf.drop((SHARED, SKU, calibration.id))
+    assert store.card(ALL, SKU, calibration.id).card == calibration.card and not store.shelf.size_bytes()
+    with pytest.raises(NotFound, match="it has"):
+        store.card(ALL, SKU, "none")
+
+
+def test_pieces_of_a_few_bytes_do_not_fill_the_database(make: Make, store: Store) -> None:
+    calibration = make("a")
+    upload, data = begin(store, calibration), (calibration.folder / "card.json").read_bytes()
+    with pytest.raises(InvalidInput, match="64 pieces of 64 bytes together; send 65536 in one"):
+        for offset in range(len(data)):
+            upload.write("card.json", offset, data[offset : offset + 1])
+    upload.write("card.json", 0, data[:64])  # what has come already is no piece
 
 
 def test_a_store_that_a_newer_version_has_changed_is_left_alone(tmp_path: Path) -> None:

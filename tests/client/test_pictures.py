@@ -2,6 +2,8 @@
 
 import json
 import re
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -9,7 +11,7 @@ import pytest
 
 from tilewise.client.cli import main
 from tilewise.client.client import TilewiseClient
-from tilewise.client.render.html import page
+from tilewise.client.render.html import document, page
 from tilewise.client.render.plot import save, svg
 from tilewise.hwdb.errors import InvalidInput
 from tilewise.v1.advisor_service_pb2 import DETAIL_OPERATORS, PredictRequest, PredictResponse
@@ -67,13 +69,22 @@ def test_another_ending_is_refused_with_those_allowed(answer: PredictResponse, t
 def test_the_page_fetches_nothing_and_every_mark_has_its_hint(answer: PredictResponse) -> None:
     text = page([answer, answer])
     assert not re.search(r'(src|href)="(https?:)?//|@import|<link', text)
-    found = re.search(r"const hints = (\{.*?\}), hint", text)
+    found = re.search(r'<script type="application/json" id="hints">(\{.*?\})</script>', text)
     assert found is not None
     hints = json.loads(found[1])
     marks = re.findall(r'data-hint="([^"]+)"', text)
     assert len(marks) > 2 * len(answer.operators) and set(marks) <= set(hints)
     ids = re.findall(r'\sid="([^"]+)"', text)
     assert len(ids) == len(set(ids))
+
+
+def test_a_page_runs_its_own_script_and_no_hint_ends_it() -> None:
+    hint = "<!--<script></script>"
+    text = document("title", ["<p>text</p>"], {"a": hint})
+    data, script = re.findall(r"<script[^>]*>(.*?)</script>", text, re.DOTALL)
+    assert "<" not in data and json.loads(data) == {"a": hint}
+    allowed = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"default-src 'none'; script-src 'sha256-{allowed}'" in text
 
 
 def test_names_from_a_request_are_escaped_in_the_page(answer: PredictResponse) -> None:

@@ -20,6 +20,7 @@ from tilewise.server.advise.asked import each_possible
 from tilewise.server.advise.subject import Subject
 from tilewise.server.deadline import waited_for
 from tilewise.server.limits import limited_to
+from tilewise.server.service.resources import window
 from tilewise.server.service.servicers import services
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
@@ -202,3 +203,9 @@ def test_a_search_that_would_combine_too_many_sizes_is_refused() -> None:
     with limited_to(20), pytest.raises(TooLarge) as caught:
         list(ADVISOR.Recommend(reshape()))
     assert caught.value.reason == "TOO_MANY_CANDIDATES"
+
+
+@pytest.mark.parametrize("token", ["9" * 5000, "9" * 16, "-1", "x"])
+def test_a_token_of_a_page_that_is_none_of_ours_is_refused(token: str) -> None:
+    with pytest.raises(InvalidInput, match="none of ours"):
+        window(1, token)

@@ -33,6 +33,7 @@ from tilewise.server.limits import CANDIDATES_MAX, check_candidates
 from tilewise.server.service import logs
 from tilewise.server.service.app import Server
 from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service.rpc.call import Call
 from tilewise.server.service.servicers import AdvisorService, HardwareService
 from tilewise.server.service.tracing import spans
 from tilewise.server.service.web import Web
@@ -137,9 +138,18 @@ def test_the_memory_for_answers_is_bounded_and_keeps_what_was_asked_for_last() -
         assert answers.get(("", 0, b"\0" * 100)) is not None
     assert answers.get(("", 0, bytes([50]) * 100)) is None
     assert answers.get(("", 0, bytes([99]) * 100)) is not None
-    assert answers._bytes <= 20_000
+    assert answers._bytes.total() <= 20_000
     answers.put(("", 0, b"large"), Answer(b"x" * 5000, Counter()))
     assert answers.get(("", 0, b"large")) is None
+
+
+def test_a_tenant_that_asks_much_crowds_no_other_out_of_the_memory_for_answers() -> None:
+    answers = Answers(20_000)
+    answers.put(("quiet", 0, b"a"), Answer(b"x" * 500, Counter()))
+    for number in range(100):
+        answers.put(("loud", 0, bytes([number])), Answer(b"x" * 500, Counter()))
+    assert answers.get(("quiet", 0, b"a")) is not None
+    assert answers.get(("loud", 0, bytes([0]))) is None and answers.get(("loud", 0, bytes([99]))) is not None
 
 
 def test_metrics_count_calls_failures_and_predictions(
@@ -251,6 +261,16 @@ def test_bytes_that_are_no_message_are_the_callers_fault(serve: Serve) -> None:
         with pytest.raises(grpc.RpcError) as caught:
             channel.unary_unary("/tilewise.v1.AdvisorService/Nothing")(b"")
         assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("how", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+def test_a_compressed_message_is_never_unpacked(serve: Serve, servers: list[Server], how: grpc.Compression) -> None:
+    seen: list[Call] = []
+    with grpc.insecure_channel(serve()) as channel:
+        servers[0].router.observers.append(seen.append)
+        with pytest.raises(grpc.RpcError, match="compressed ones are not read"):
+            channel.unary_unary(PREDICT)(bytes(1 << 20), compression=how)
+    assert 0 < seen[0].request_bytes < 2000
 
 
 def test_too_large_a_message_is_refused_with_both_numbers(serve: Serve) -> None:

@@ -47,6 +47,19 @@ def test_what_is_uncertain_is_green_unless_strict(repository: Path, run: Run, ed
     assert run("check", "--base", "HEAD", "--strict")[0] == 1
 
 
+@pytest.mark.parametrize("key", ["core.fsmonitor", "diff.external"])
+def test_what_the_checkout_has_configured_for_git_is_not_run(
+    repository: Path, run: Run, edit: Edit, git: Git, tmp_path: Path, key: str
+) -> None:
+    hook = tmp_path / "hook"
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path}/pwned\n")
+    hook.chmod(0o755)
+    edit("50304", "50432")
+    git("config", key, str(hook))
+    assert run("check", "--base", "HEAD")[0] == 0
+    assert not (tmp_path / "pwned").exists()
+
+
 def test_no_configuration_is_exit_code_5(repository: Path, run: Run) -> None:
     (repository / CONFIG).unlink()
     code, out, err = run("check", "--base", "HEAD")

@@ -2,8 +2,8 @@
 
     python scripts/research/judge_power.py [SKU=TABLE.csv ...]
 
-A table has the columns of a GEMM table with clock_mhz_sustained and power_w_sustained; nothing is fitted to it. What only a card could
-tell is said at the end.
+A table has the columns of a GEMM table with clock_mhz_sustained and power_w_sustained, or is one of measure_programs.py, whose `joules`
+are a step's by NVML's energy counter; nothing is fitted to either. What only a card could tell is said at the end.
 """
 
 import csv
@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from measure_programs import config_of, predicted
 
+import tilewise
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import power
@@ -21,9 +23,7 @@ from tilewise.hwdb.times import State
 
 SKUS = ("h100-sxm5-80gb", "h200-sxm-141gb")
 HEAD = "| GPU | points | what | mean error, % | bias, % | 90 % within, % | interval covers, % |"
-NOT_JUDGED = (
-    "Not judged, for want of a card: whole steps against NVML's energy counter, the power between kernels, other SKUs."
-)
+NOT_JUDGED = "Not judged, for want of a card: joules of decode and of graphs, the power between kernels, other SKUs."
 
 
 def own(name: str) -> Iterator[str]:
@@ -37,10 +37,14 @@ def own(name: str) -> Iterator[str]:
 
 
 def refereed(name: str, path: Path) -> Iterator[str]:
-    """Sustained rows of a table that nothing was fitted to: W, clock, time and joules, by the model of today's code."""
+    """Rows of a table that nothing was fitted to, by the model of today's code: joules of steps, or of kernels W, clock, time and J."""
     gpu = Database.packaged().gpu(name)
     with path.open(newline="", encoding="utf-8") as stream:
-        rows = [row for row in csv.DictReader(stream) if row.get("power_w_sustained")]
+        every = list(csv.DictReader(stream))
+    if "joules" in every[0]:
+        yield stepped(name, path, [row for row in every if row["joules"]])
+        return
+    rows = [row for row in every if row.get("power_w_sustained")]
     texts = {key: np.array([row[key] for row in rows]) for key in ("kind", "dtype")}
     columns = {key: np.array([float(row[key]) for row in rows]).astype(np.int64) for key in ("m", "n", "k")}
     columns |= {"kind": texts["kind"], "dtype": np.char.replace(texts["dtype"], "fp8row", "fp8_row")}
@@ -62,6 +66,14 @@ def refereed(name: str, path: Path) -> Iterator[str]:
         measured["clock_mhz_sustained"] * 1e6,
         seconds,
     )
+
+
+def stepped(name: str, path: Path, rows: list[dict[str, str]]) -> str:
+    said = [predicted(tilewise, config_of(row["model"]), name, row["mode"], row["phase"])[-3:] for row in rows]
+    value, low, high = np.array(said, float).T
+    measured = np.array([float(row["joules"]) for row in rows])
+    inside = (low <= measured) & (measured <= high)
+    return line(name, f"{len(rows)} steps of {path.name}", "J", np.log(value / measured), inside)
 
 
 def _compared(name, title, gpu: Gpu, table, model, watts, clock, seconds) -> Iterator[str]:  # type: ignore[no-untyped-def]

@@ -28,8 +28,9 @@ from tilewise.hwdb.table import OP_CODES, VARIANT_CODES, Floats, Ints, OperatorT
 L2_OVER_HBM = 3.0  # rate of what hits L2, over the datasheet's device memory
 MISS_S = 0.4e-6  # what the first miss costs: a stream from device memory starts later
 HOT, GONE = 0.54, 1.03  # of L2: a footprint up to here stays, beyond there nothing does; between, in proportion
-# What lies between a kernel's writing and the next one's reading, over what either touches: eight kernels in a row, as eager
-# RMS norms, on the H100 and the H200: their sum is 9 % off without what they hand over, 3.2 with 1.0 of it, 2.4 with 1.4
+# What lies between a kernel's writing and the next one's reading, over what either touches; 1 if L2 lost what is oldest, and nothing
+# else. Chosen on the H100's chains, eight kernels in a row as eager RMS norms: 2.1 to 2.2 % off with 1.2 to 1.6, 2.7 with 1, 9 without
+# it; half of them choose 1.3 and 1.6, 2.5 and 1.8 % off on the other half. The H200's judge it: 2.6 % (3.7 with 1; 2.3 with their own 1.7)
 HANDED = 1.4
 VECTOR = 4  # elements that a thread loads at once in row kernels
 BLOCK = 1024  # elements of a block of an elementwise kernel; a rest goes a slower way

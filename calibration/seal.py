@@ -37,14 +37,15 @@ def seal(runs: Sequence[Path], into: Path) -> Calibration:
         raise InvalidInput(f"{', '.join(map(str, runs))} holds no points to make a calibration of", reason="NO_POINTS")
     about = _joined([json.loads((run / "run.json").read_text()) for run in runs])
     found = [
-        {path.stem: _read(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS} for run in runs
+        {path.stem: read_rows(path) for path in sorted(run.glob("*.csv")) if path.name not in NOT_POINTS}
+        for run in runs
     ]
     families = dict.fromkeys(family for one in found for family, rows in one.items() if rows)
     points = {family: pooled([one.get(family, []) for one in found], about["keys"][family]) for family in families}
     if not points:
         raise InvalidInput(f"{', '.join(map(str, runs))} holds no points to make a calibration of", reason="NO_POINTS")
-    names = list({(row["family"], row["key"]): row for run in runs for row in _read(run / "names.csv")}.values())
-    failures = _failed([row for run in runs for row in _read(run / "failures.csv")], points, about["keys"])
+    names = list({(row["family"], row["key"]): row for run in runs for row in read_rows(run / "names.csv")}.values())
+    failures = _failed([row for run in runs for row in read_rows(run / "failures.csv")], points, about["keys"])
     with tempfile.TemporaryDirectory(dir=_made(into)) as name:
         draft = Path(name)
         asked = any((run / "choices.npz").exists() for run in runs)
@@ -123,6 +124,7 @@ def _joined(abouts: Sequence[dict[str, Any]]) -> dict[str, Any]:
                 raise InvalidInput(message, reason="OTHER_RUN", field=key)
     keys = {family: key for about in reversed(abouts) for family, key in about["keys"].items()}
     others = [{key: about[key] for key in ("gpu", "ranks", "started", "used_s")} for about in abouts[1:]]
+    others += [other for about in abouts for other in about.get("others", ())]
     dropped: Counter[str] = Counter()
     for about in abouts:
         dropped.update(about.get("dropped", {}))
@@ -214,7 +216,9 @@ def _write_measurements(
     folder.mkdir()
     kernels = {(row["family"], row["key"]): row["kernel"] for row in names}
     ids = {name: number for number, name in enumerate(sorted(set(kernels.values())), start=1)}
-    _write(folder / "kernels.csv", ("id", "name"), [{"id": str(number), "name": name} for name, number in ids.items()])
+    write_rows(
+        folder / "kernels.csv", ("id", "name"), [{"id": str(number), "name": name} for name, number in ids.items()]
+    )
     timed: set[str] = set()
     for family, rows in points.items():
         key, full = keys[family], []
@@ -223,15 +227,15 @@ def _write_measurements(
             timed.add(f"{family}/{name}")
             full.append({**row, "kernel": str(ids.get(kernels.get((family, name), ""), 0))})
         full.sort(key=lambda row: _order(row[column] for column in (*key, "state")))
-        _write(folder / f"{family}.csv", (*rows[0], "kernel"), full)
+        write_rows(folder / f"{family}.csv", (*rows[0], "kernel"), full)
     census = [
         {**dict(zip(Gemm._fields, key.split("/"), strict=True)), "kernel": str(ids[kernel])}
         for (family, key), kernel in kernels.items()
         if family == "gemm" and f"gemm/{key}" not in timed
     ]
     census.sort(key=lambda row: _order(row[column] for column in Gemm._fields))
-    _write(folder / "census.csv", CENSUS_COLUMNS, census)
-    _write(folder / "failures.csv", FAILURE_COLUMNS, sorted(failures, key=lambda row: tuple(row.values())))
+    write_rows(folder / "census.csv", CENSUS_COLUMNS, census)
+    write_rows(folder / "failures.csv", FAILURE_COLUMNS, sorted(failures, key=lambda row: tuple(row.values())))
 
 
 def _timed_only(
@@ -251,14 +255,14 @@ def _order(values: Iterable[str]) -> tuple[tuple[float, str], ...]:
     return tuple((float(value), "") if value.lstrip("-").isdigit() else (-1.0, value) for value in values)
 
 
-def _read(path: Path) -> list[dict[str, str]]:
+def read_rows(path: Path) -> list[dict[str, str]]:
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as stream:
         return [row for row in csv.DictReader(stream) if None not in row.values()]  # a torn last line is no row
 
 
-def _write(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
+def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Row]) -> None:
     with path.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
         writer.writeheader()

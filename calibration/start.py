@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from tilewise.calibration.run import Run, Settings, wanted_clock_hz
 from tilewise.calibration.seal import seal
 from tilewise.calibration.suite import Plan, describe, plan
 from tilewise.calibration.target import CPU, target
+from tilewise.calibration.unseal import unseal
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
@@ -91,9 +93,15 @@ def start(request: Request) -> Calibration | None:
 
 
 def finish(runs: Sequence[Path], into: Path, fit_models: bool = True) -> Calibration:
-    """Seal the points of runs, whole or cut short, and fit the models that this version has."""
-    sealed = seal(runs, into)
+    """Seal the points of runs, whole or cut short, or of calibrations, and fit the models that this version has."""
+    with tempfile.TemporaryDirectory() as name:
+        sealed = seal([_points(run, Path(name) / str(at)) for at, run in enumerate(runs)], into)
     return fit(sealed, into) if fit_models else sealed
+
+
+def _points(run: Path, into: Path) -> Path:
+    """The folder of a run's points; a calibration's are written to `into`."""
+    return unseal(Calibration.open(run), into) if (run / "card.json").is_file() else run
 
 
 def about(request: Request, goal: Target, level: Level, facts: Facts, production: bool) -> dict[str, Any]:

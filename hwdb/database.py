@@ -25,6 +25,7 @@ class Database:
         self._skus: dict[str, Sku] = {}
         self._calibrations: dict[tuple[str, str], Calibration] = {}
         self._published: dict[str, str | None] = {}
+        self._active: dict[str, str | None] = {}
 
     @staticmethod
     @cache
@@ -127,10 +128,14 @@ class Database:
         Without such a file the newest of the highest trust: a published one is retired when a measured one arrives. What a
         server was given is not among them: it answers once it is published.
         """
-        pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
-        if pointer.is_file():
-            return pointer.read_text(encoding="utf-8").strip()
-        return max(self._in_folder(sku), key=lambda id: (self.trust(sku, id), id), default=None)
+        if sku not in self._active:
+            pointer = self.folder / "calibrations" / self.sku(sku).name / "active"
+            if pointer.is_file():
+                self._active[sku] = pointer.read_text(encoding="utf-8").strip()
+            else:
+                newest = max(self._in_folder(sku), key=lambda id: (self.trust(sku, id), id), default=None)
+                self._active[sku] = newest
+        return self._active[sku]
 
     def trust(self, sku: str, id: str) -> Trust:
         """How far a calibration is to be trusted, by its card: measured unless it says otherwise."""

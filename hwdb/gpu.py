@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any, Protocol
@@ -44,6 +44,9 @@ class Models(Protocol):
         """The fitted model of a family, empty where there is none."""
 
 
+Idle = Callable[[Times], Floats]
+
+
 class Gpu(Record):
     """sku: the datasheet; calibration: what was measured on it, None where nothing was; published: beside a measured one,
 
@@ -56,19 +59,25 @@ class Gpu(Record):
     published: Models | None = None
     twin: Gpu | None = None
 
-    def predict(self, table: OperatorTable, state: State = State.BURST) -> Times:
+    def predict(
+        self, table: OperatorTable, state: State = State.BURST, idle: Idle | None = None, soon: bool = False
+    ) -> Times:
         """Times of every row: by the calibration's model of its kind where there is one, else by the roofline.
+
+        idle: of burst times, the seconds of each shape in which no kernel runs and the GPU cools (none where it is not given);
+        soon: as hwdb.kernels.power.sustain has it.
 
         None lies outside of what physics allows (limits.py); what torch does not take has none (gemm/taken.py).
         """
-        return taken.checked(table, self._held(table, state))
+        return taken.checked(table, self._held(table, state, idle, soon))
 
-    def _held(self, table: OperatorTable, state: State) -> Times:
+    def _held(self, table: OperatorTable, state: State, idle: Idle | None, soon: bool) -> Times:
         if self.calibration is None:
             return limits.held(table, self._uncalibrated(table, state), self.sku, state)
         model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
-            found = power.sustain(table, self._parts(table, State.BURST), model, self.sku)
+            burst = self._parts(table, State.BURST)
+            found = power.sustain(table, burst, model, self.sku, idle(burst) if idle else 0.0, soon)
             return limits.held(table, found, self.sku, state)
         return self._parts(table, state)
 
@@ -78,7 +87,7 @@ class Gpu(Record):
             return roofline.predict(table, {}, self.sku, state)
         links = "link_bytes_per_s"
         alike = (
-            (table.kind != Kind.COLLECTIVE) | (self.sku.number(links) == self.twin.sku.number(links))
+            (table.kind != Kind.COLLECTIVE.value) | (self.sku.number(links) == self.twin.sku.number(links))
         ) & ~table.unknown
         rows, rest = np.flatnonzero(alike), np.flatnonzero(~alike)
         some = table.select(rows)
@@ -103,7 +112,7 @@ class Gpu(Record):
 
     def _by_kind(self, table: OperatorTable, state: State) -> Times:
         kinds = np.where(table.unknown, UNKNOWN, table.kind)
-        kinds = np.where((kinds == Kind.COLLECTIVE) & (table.library > 0), ENGINES, kinds)
+        kinds = np.where((kinds == Kind.COLLECTIVE.value) & (table.library > 0), ENGINES, kinds)
         named = (table.library > 0) & (self.published is not None)
         places = 2 * kinds + named  # one number, since a million rows of pairs are slow to tell apart
         parts = []
@@ -111,7 +120,7 @@ class Gpu(Record):
             rows = np.flatnonzero(places == place)
             part = table if len(rows) == len(table) else table.select(rows)
             parts.append((rows, self._answered(part, place // 2, bool(place % 2), state)))
-        return merge(len(table), parts)
+        return parts[0][1] if len(parts) == 1 else merge(len(table), parts)
 
     def _answered(self, table: OperatorTable, kind: int, by_name: bool, state: State) -> Times:
         """Rows of one kind by the first calibration that has a model of them, else by the roofline."""
@@ -174,13 +183,16 @@ class Gpu(Record):
         """The calibration of this GPU's or its twin's own kernels, power and host."""
         return self.calibration or (self.twin.calibration if self.twin else None)
 
-    def energy(self, table: OperatorTable, times: Times, idle_s: Floats) -> Floats | None:
+    def energy(self, table: OperatorTable, times: Times, state: State, idle_s: Floats) -> Floats | None:
         """Joules of each shape's step with the bounds of a 90 % interval, shape (3, shapes); None without a power model.
 
-        table, times: as `predict` answered; idle_s: seconds in which no kernel runs, shape (shapes,)
+        table, times: as `predict` answered in `state`; idle_s: seconds in which no kernel runs, shape (shapes,)
         """
         model = self._own.model("power") if self._own is not None else None
-        return power.energy(table, times, model, self.sku, idle_s) if model else None
+        if not model:
+            return None
+        burst = times if state is State.BURST else times.burst or self.predict(table, State.BURST)
+        return power.energy(table, burst, times, model, self.sku, idle_s)
 
     def peak(self, precision: Precision) -> Peak:
         """The dense peak that an MFU is divided by. Raises NotAvailable (PRECISION_NOT_AVAILABLE)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any, TypeVar
 
 from tilewise.hwdb.table import COLUMNS, PLACE, OperatorTable
@@ -17,6 +18,7 @@ TEXT_MAX = (
 )  # characters of a text that is remembered, for a cache that counts its entries bounds no memory otherwise
 
 Answer = TypeVar("Answer")
+_told = attrgetter(*(name for name in COLUMNS if name not in PLACE))
 
 
 def times_of(key: tuple[object, ...], table: OperatorTable, ask: Callable[[], Times]) -> Times:
@@ -35,11 +37,8 @@ def once(key: tuple[object, ...], ask: Callable[[], Answer]) -> Answer:
 
 
 def _digest(table: OperatorTable) -> bytes:
-    digest = hashlib.blake2b(digest_size=16)
-    for name in COLUMNS:
-        if name not in PLACE:
-            digest.update(getattr(table, name).tobytes())
-    return digest.digest()
+    told = b"".join([column.tobytes() for column in _told(table)])
+    return hashlib.blake2b(told, digest_size=16).digest()
 
 
 @lru_cache(maxsize=ENTRIES)

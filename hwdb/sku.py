@@ -7,6 +7,7 @@ R run by us on a CPU, 3 third party or press.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from tilewise.hwdb.errors import NotAvailable
 from tilewise.hwdb.precision import FORMATS, Precision
@@ -94,7 +95,7 @@ class Sku(Record, kw_only=True, eq=False):
         """A figure as a number; KeyError where the file lacks it."""
         return float(self.figures[key].value)
 
-    @property
+    @cached_property
     def sm_count(self) -> int:
         return int(self.number("sm_count"))
 
@@ -108,16 +109,16 @@ class Sku(Record, kw_only=True, eq=False):
         """What the driver reports as total where that is known, else the capacity as it is sold."""
         return self.number("device_memory_bytes" if "device_memory_bytes" in self.figures else "hbm_bytes")
 
-    @property
+    @cached_property
     def hbm_bytes_per_s(self) -> float:
         """Datasheet bandwidth. What is reached stands in ceilings["hbm_bytes_per_s"]."""
         return self.number("hbm_bytes_per_s")
 
-    @property
+    @cached_property
     def l2_bytes(self) -> float:
         return self.number("l2_bytes")
 
-    @property
+    @cached_property
     def last_level_bytes(self) -> float:
         """The cache in front of device memory: AMD's Infinity Cache where there is one, else the L2."""
         return self.number("last_level_cache_bytes") if "last_level_cache_bytes" in self.figures else self.l2_bytes
@@ -126,7 +127,7 @@ class Sku(Record, kw_only=True, eq=False):
     def tdp_w(self) -> float:
         return self.number("tdp_w")
 
-    @property
+    @cached_property
     def clock_boost_hz(self) -> float:
         """Highest clock; the tensor-peak clock where no boost clock is published."""
         return self.number("clock_boost_hz" if "clock_boost_hz" in self.figures else "clock_tensor_hz")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -252,13 +253,13 @@ class OperatorTable(Record, kw_only=True):
     @property
     def unknown(self) -> NDArray[np.bool_]:
         """Memory-bound rows without a name in OPS: a traced module's own kernels, of which only the bytes are known."""
-        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY) & (self.op == 0)
+        mask: NDArray[np.bool_] = (self.kind == Kind.MEMORY.value) & (self.op == 0)
         return mask
 
     def select(self, rows: NDArray[np.bool_] | Ints | slice) -> OperatorTable:
         """The rows of a mask, an index array or a slice, labels and shape count kept."""
-        kept = {name: getattr(self, name)[rows] for name in COLUMNS}
-        return OperatorTable(labels=self.labels, shapes=self.shapes, **kept)
+        kept = [column[rows] for column in columns_of(self)]
+        return OperatorTable(labels=self.labels, shapes=self.shapes, **dict(zip(COLUMNS, kept, strict=True)))
 
     def distinct(self) -> tuple[Ints, Ints]:
         """(rows, place): one row of each distinct operator, and for every row of the table which of those it is.
@@ -274,8 +275,8 @@ class OperatorTable(Record, kw_only=True):
 
 def present(codes: Ints) -> list[int]:
     """The small whole numbers that occur, ascending. np.unique would import numpy.ma, a tenth of a first question's time."""
-    if not len(codes):
-        return []
+    if len(codes) < FEW:
+        return sorted(set(codes.tolist()))
     least = int(codes.min())
     return (np.flatnonzero(np.bincount(codes - least)) + least).tolist()
 
@@ -289,6 +290,7 @@ def mixed(columns: Iterable[Floats | Ints], length: int) -> NDArray[np.uint64]:
     return found
 
 
+FEW = 64  # codes that are counted sooner in Python
 PLACE = ("label", "shape", "count")  # columns that say where a row stands, not what it is
 _MIX = np.uint64(0x9E3779B97F4A7C15)  # 2**64 over the golden ratio, odd: Fibonacci hashing
 COLUMNS: dict[str, type] = {
@@ -296,6 +298,8 @@ COLUMNS: dict[str, type] = {
     for name, kind in OperatorTable.__annotations__.items()
     if name not in ("labels", "shapes")
 }
+
+columns_of = attrgetter(*COLUMNS)  # of a table, all at once
 
 
 def table_from_columns(
@@ -309,7 +313,7 @@ def table_from_columns(
     for name, dtype in COLUMNS.items():
         value = columns.pop(name, None)
         if value is None:
-            value = np.full(length, 1 if name in ("groups", "count", "kernels") else 0, dtype)
+            value = np.ones(length, dtype) if name in ("groups", "count", "kernels") else np.zeros(length, dtype)
         if value.shape != (length,):
             raise ValueError(f"column {name} has shape {value.shape}, not ({length},)")
         full[name] = np.asarray(value, dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Times(Record, kw_only=True):
     kernel:        index into `kernel_names` of the kernel expected, -1 where none is named
     tiles, waves:  output tiles and waves of that kernel, 0 where it has none
     refusal:       index into `refusals` of the reason why a row has no time, -1 where it has one
+    burst:         of sustained times those at the boost clock that they were made of, where these are kept
     """
 
     time_s: Floats
@@ -72,14 +74,16 @@ class Times(Record, kw_only=True):
     refusal: Ints
     kernel_names: tuple[str, ...] = ()
     refusals: tuple[str, ...] = ()
+    burst: Times | None = None
 
     def __len__(self) -> int:
         return len(self.time_s)
 
     def select(self, rows: Ints) -> Times:
         """The rows of an index array."""
-        kept = {name: getattr(self, name).take(rows) for name in COLUMNS}
-        return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals)
+        kept = dict(zip(COLUMNS, [column[rows] for column in columns_of(self)], strict=True))
+        burst = self.burst.select(rows) if self.burst is not None else None
+        return Times(**kept, kernel_names=self.kernel_names, refusals=self.refusals, burst=burst)
 
     def scaled(self, times: Floats) -> Times:
         """Every row's seconds so many times."""
@@ -104,8 +108,10 @@ class Times(Record, kw_only=True):
 COLUMNS: dict[str, type] = {
     name: np.float64 if kind == "Floats" else np.int64
     for name, kind in Times.__annotations__.items()
-    if name not in ("kernel_names", "refusals")
+    if name not in ("kernel_names", "refusals", "burst")
 }
+
+columns_of = attrgetter(*COLUMNS)  # of times, all at once
 
 
 def merge(length: int, parts: Sequence[tuple[Ints | slice, Times]]) -> Times:
@@ -114,8 +120,8 @@ def merge(length: int, parts: Sequence[tuple[Ints | slice, Times]]) -> Times:
     names: dict[tuple[str, ...], int] = {}  # texts that several parts share are kept once
     reasons: dict[tuple[str, ...], int] = {}
     for rows, times in parts:
-        for name, column in columns.items():
-            column[rows] = getattr(times, name)
+        for column, part in zip(columns.values(), columns_of(times), strict=True):
+            column[rows] = part
         columns["kernel"][rows] += np.where(times.kernel >= 0, _offset(names, times.kernel_names), 0)
         columns["refusal"][rows] += np.where(times.refusal >= 0, _offset(reasons, times.refusals), 0)
     return Times(**columns, kernel_names=tuple(sum(names, ())), refusals=tuple(sum(reasons, ())))

@@ -29,7 +29,7 @@ def tried(calibration: Calibration, sku: Sku) -> None:
         with np.errstate(all="ignore"):
             for state in State:
                 _check(gpu.predict(table, state))
-            gpu.energy(table, gpu.predict(table), np.array([1e-3]))
+            gpu.energy(table, gpu.predict(table), State.BURST, np.array([1e-3]))
         for mode in MODES:
             cost = gpu.launch(mode)
             _ordered((0.0, *cost.issue_s))

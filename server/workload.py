@@ -56,7 +56,7 @@ class Workload(Record, kw_only=True):
     recompute:  "none"; "full" (checkpoint every layer); "selective" (norms, rotary and activation functions
                 again in the backward, matrix products kept)
     optimizer:  "adamw" (fused; its states as the stack keeps them) or "none"
-    state:      "burst" or "sustained" clock; unset: sustained for train, burst for the others
+    state:      "burst" or "sustained" clock; unset: sustained, as in steady work
     cache:      whether keys and values are kept for later tokens: "append" (the default when serving) or "none"
     logits:     positions the lm_head runs on: "last" (prefill's default) or "all" (train's only choice)
     expert_parallel: of an engine's tensor_parallel GPUs, among how many whole experts are shared out
@@ -93,7 +93,7 @@ class Workload(Record, kw_only=True):
         training, program = self.phase == "train", self.program
         defaults = {
             "optimizer": "adamw" if training else "none",
-            "state": "sustained" if training else "burst",
+            "state": "sustained",
             "logits": "all" if training else "last",
             "cache": "none" if training else "append",
             "mode": program.modes[0],

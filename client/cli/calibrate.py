@@ -118,9 +118,9 @@ def counted(works: str) -> None:
 @option("-o", "--output", type=FOLDER, help="Where the calibration goes; unset: beside the points.")
 @option("--fit/--no-fit", "fit_models", default=True, show_default=True, help="Fit models.")
 def finish(folders: tuple[Path, ...], output: Path | None, fit_models: bool) -> None:
-    """Make a calibration of the points in FOLDERS (each an --output of `run`), also of runs that were cut short.
+    """Make a calibration of the points in FOLDERS (each an --output of `run`, or a calibration), also of runs cut short.
 
-    The first run describes it; the others bring the families that it lacks, such as collectives.
+    The first describes it; the others bring points and families that it lacks, such as collectives.
     """
     from tilewise.calibration.start import finish
 

@@ -33,9 +33,10 @@ EXPONENT = 2.4  # dynamic power ~ clock x voltage^2, and voltage falls with the 
 
 
 class Power(Record):
-    """Demand of each row in W at the boost clock, and the clock each row's mix settles at; arrays of shape (rows,)."""
+    """Demand of each row in W at the boost clock, and of each row's mix; the clock it settles at, and its W there: shape (rows,)."""
 
     demand_w: Floats
+    mean_w: Floats
     clock_hz: Floats
     power_w: Floats
 
@@ -46,31 +47,42 @@ def demand(table: OperatorTable, times: Times, model: Mapping[str, Any]) -> Floa
     traffic = (table.bytes_read + table.bytes_written) / times.time_s
     known = np.asarray(model["joule_per_flop"])
     per_flop = known[np.where(table.precision < len(known), table.precision, int(Precision.FP8))]
-    per_flop = np.where(table.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(table.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     return np.asarray(model["static_w"] + per_flop * rate + model["joule_per_byte"] * traffic, float)
 
 
-def settle(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Power:
-    """The clock at which each shape's mix of operators settles under the power limit."""
-    wanted = demand(table, times, model)
-    spent = np.where(times.refused, 0.0, times.time_s * table.count)
-    total = np.bincount(table.shape, spent, table.shapes)
-    energy = np.bincount(table.shape, np.where(times.refused, 0.0, wanted * spent), table.shapes)
-    mean = np.divide(energy, total, out=np.zeros_like(total), where=total > 0)
-    clock = _clock(mean, float(model["static_w"]), sku)
-    return Power(wanted, clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
+def settle(
+    table: OperatorTable, burst: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats | float = 0.0
+) -> Power:
+    """The clock at which each shape's mix of operators settles under the power limit.
 
-
-def energy(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats) -> Floats:
-    """Joules of one step, (low, value, high) by shape: the mix's power while kernels run, the static power between them.
-
-    The bounds take every kernel at the bound of its time, widened by what the power fit misses.
+    burst: times at the boost clock; idle_s: seconds of each shape in which no kernel runs
     """
-    watts = settle(table, times, model, sku).power_w[: table.shapes]  # the first rows are one of each shape
+    wanted, static = demand(table, burst, model), float(model["static_w"])
+    refused = burst.refused
+    spent = np.where(refused, 0.0, burst.time_s * table.count)
+    total = np.bincount(table.shape, spent, table.shapes) + idle_s
+    energy = np.bincount(table.shape, np.where(refused, 0.0, wanted * spent), table.shapes) + static * idle_s
+    mean = energy / np.where(total > 0, total, 1.0)
+    clock = _clock(mean, static, sku)
+    return Power(wanted, mean[table.shape], clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
+
+
+def energy(
+    table: OperatorTable, burst: Times, times: Times, model: Mapping[str, Any], sku: Sku, idle_s: Floats
+) -> Floats:
+    """Joules of one step, (low, value, high) by shape: the mean power of the mix and of the gaps in it.
+
+    burst: times at the boost clock; times: the same, or those in the state that is asked for. A burst is over before the
+    governor lowers the clock, so its mix draws what it demands. The bounds take every kernel at the bound of its time,
+    widened by what the power fit misses.
+    """
+    mix = settle(table, burst, model, sku, idle_s)
+    watts = (mix.mean_w if times is burst else mix.power_w)[: table.shapes]  # the first rows are one of each shape
     seconds = (times.low_s, times.time_s, times.high_s)
-    busy = np.stack([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
+    busy = np.array([np.bincount(table.shape, table.count * each, table.shapes) for each in seconds])
     missed = np.exp(float(model.get("watts_error", model["clock_error"])) * np.array([-1.0, 0.0, 1.0]))
-    joules: Floats = (watts * busy + model["static_w"] * idle_s) * missed[:, None]
+    joules: Floats = watts * (busy + idle_s) * missed[:, None]
     return joules
 
 
@@ -85,9 +97,19 @@ def sensitivity(table: OperatorTable, times: Times, model: Mapping[str, Any]) ->
     return np.asarray(np.clip(base + slope * compute, 0.0, 1.0), float)
 
 
-def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: Sku) -> Times:
-    """Burst times stretched to what they are in long training or steady serving."""
-    clock = settle(table, times, model, sku).clock_hz
+def sustain(
+    table: OperatorTable,
+    times: Times,
+    model: Mapping[str, Any],
+    sku: Sku,
+    idle_s: Floats | float = 0.0,
+    soon: bool = False,
+) -> Times:
+    """Burst times stretched to what they are in long training or steady serving.
+
+    soon: the low bounds hold as well for work that is over before the clock has settled (some tenth of a second)
+    """
+    clock = settle(table, times, model, sku, idle_s).clock_hz
     scale = sensitivity(table, times, model)
     stretch = 1 + scale * (sku.clock_boost_hz / clock - 1)
     error = np.where(clock < sku.clock_boost_hz, scale * model["clock_error"], 0.0)
@@ -95,9 +117,10 @@ def sustain(table: OperatorTable, times: Times, model: Mapping[str, Any], sku: S
     return replace(
         times,
         time_s=times.time_s * stretch,
-        low_s=times.low_s * stretch * (1 - error),
+        low_s=times.low_s * (1.0 if soon else stretch * (1 - error)),
         high_s=times.high_s * stretch * (1 + error),
         **lost,
+        burst=times,
     )
 
 
@@ -145,7 +168,7 @@ def cross_fitted(points: Points, sku: Sku) -> tuple[Floats, Floats]:
 def _settled(points: Points, model: Mapping[str, Any], sku: Sku) -> tuple[Floats, Floats]:
     """W and clock of points that run alone."""
     per_flop = np.asarray(model["joule_per_flop"])[points.precision]
-    per_flop = np.where(points.kind == Kind.ATTENTION, per_flop * model["attention"], per_flop)
+    per_flop = np.where(points.kind == Kind.ATTENTION.value, per_flop * model["attention"], per_flop)
     wanted = model["static_w"] + per_flop * points.rate + model["joule_per_byte"] * points.traffic
     return np.minimum(wanted, sku.tdp_w), _clock(wanted, float(model["static_w"]), sku)
 

@@ -41,7 +41,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     base = np.where(refusal >= 0, np.nan, base)
     time = base * middle
     wall = walls.argmax(axis=0)
-    padding, wave, alignment = np.where(wall == Wall.COMPUTE, lost * middle, 0.0)
+    padding, wave, alignment = np.where(wall == Wall.COMPUTE.value, lost * middle, 0.0)
     return Times(
         time_s=time,
         low_s=base * low,
@@ -82,10 +82,10 @@ class Work(Record):
     @staticmethod
     def of(table: OperatorTable) -> Work:
         matrix, units = tiled(table), multiplies(table)
-        collective = table.kind == Kind.COLLECTIVE
+        collective = table.kind == Kind.COLLECTIVE.value
         flops = np.where(units, np.maximum(table.flops, table.executed_flops), 0.0)
         bytes_moved = np.where(collective, 0.0, table.bytes_read + table.bytes_written)
-        return Work(table, matrix, units, table.kind == Kind.MEMORY, collective, flops, bytes_moved)
+        return Work(table, matrix, units, table.kind == Kind.MEMORY.value, collective, flops, bytes_moved)
 
 
 def _walls(work: Work, rate: Rates, quantised: Quantisation) -> tuple[Floats, Floats]:
@@ -151,14 +151,14 @@ def _spread(work: Work, quantised: Quantisation, trust: Ints, generation: str) -
     table, rules = work.table, assumptions()
     place, known = _places()
     family = place[table.kind, np.minimum(table.phase, len(Phase) - 1)]
-    family = np.where((table.kind == Kind.GEMM) & SCALED[table.precision], known["gemm_scaled"], family)
-    family = np.where((table.kind == Kind.MEMORY) & (table.op == COPY), known["stream"], family)
+    family = np.where((table.kind == Kind.GEMM.value) & SCALED[table.precision], known["gemm_scaled"], family)
+    family = np.where((table.kind == Kind.MEMORY.value) & (table.op == COPY), known["stream"], family)
     family = np.where(table.unknown, known["unknown"], family)
     factors = np.array(list(rules["spread"].values()), float).T[:, family]
-    assumed = np.where(trust == Trust.DATASHEET, rules["datasheet_widening"], 1.0)
+    assumed = np.where(trust == Trust.DATASHEET.value, rules["datasheet_widening"], 1.0)
     misaligned = np.where(work.matrix & (quantised.alignment > 1), rules["alignment"]["widening"], 1.0)
     factors[0] /= assumed
-    slower = np.where(table.kind == Kind.ATTENTION, rules["slower_attention"].get(generation, 1.0), 1.0)
+    slower = np.where(table.kind == Kind.ATTENTION.value, rules["slower_attention"].get(generation, 1.0), 1.0)
     factors[2] *= assumed * misaligned * slower
     return factors
 

@@ -137,6 +137,13 @@ class Software(Record):
             self._columns[name] = np.array([getattr(one, name) for one in self.origins])
         return self._columns[name]
 
+    def steps(self, generation: str) -> Ints:
+        """Origin.step of every origin."""
+        key = f"step {generation}"
+        if key not in self._columns:
+            self._columns[key] = np.array([one.step(generation) for one in self.origins], np.int64)
+        return self._columns[key]
+
     @cached_property
     def _columns(self) -> dict[str, NDArray[Any]]:
         return {}

@@ -35,7 +35,7 @@ def quantisation(table: OperatorTable, sku: Sku) -> Quantisation:
     tiles = ceil(m/tile_m) ceil(n/tile_n) groups; waves = ceil(tiles/SMs); split-K fills an unfinished first wave as far
     as K allows (NVIDIA matmul guide; CUTLASS efficient_gemm).
     """
-    grouped = np.where(table.kind == Kind.GROUPED_GEMM, np.maximum(table.groups, 1.0), 1.0)
+    grouped = np.where(table.kind == Kind.GROUPED_GEMM.value, np.maximum(table.groups, 1.0), 1.0)
     m, n = np.maximum(table.m / grouped, 1.0), np.maximum(table.n, 1).astype(float)
     splits = np.maximum(np.floor(table.k / SPLIT_K), 1.0)
     candidates = [
@@ -55,16 +55,16 @@ def _tile(
     """(padding, wave, tiles, waves) of one tile shape whose matrix rate is `rate` of the best tile's."""
     tiles = np.ceil(m / tile_m) * np.ceil(n / tile_n) * groups
     padding = tiles * (tile_m * tile_n) / (m * n * groups)
-    pieces = tiles * np.clip(np.floor(sms / tiles), 1.0, splits)
+    pieces = tiles * np.minimum(np.maximum(np.floor(sms / tiles), 1.0), splits)
     waves = np.ceil(pieces / sms)
-    return np.stack([padding, waves * sms / (pieces * rate), tiles, waves])
+    return np.array([padding, waves * sms / (pieces * rate), tiles, waves])
 
 
 def alignment(table: OperatorTable) -> Floats:
     """Factor by which the matrix units slow down where a leading dimension is no multiple of 16 bytes."""
     element = ELEMENT_BYTES[table.precision]
-    first = np.where(table.layout == Layout.WEIGHT_GRADIENT, table.m.astype(np.int64), table.k)
-    second = np.where(table.layout == Layout.FORWARD, table.k, table.n)
+    first = np.where(table.layout == Layout.WEIGHT_GRADIENT.value, table.m.astype(np.int64), table.k)
+    second = np.where(table.layout == Layout.FORWARD.value, table.k, table.n)
     bits = (first * element).astype(np.int64) | (second * element).astype(np.int64)
     bits |= (table.n * table.output_bytes).astype(np.int64)
     factors = assumptions()["alignment"]

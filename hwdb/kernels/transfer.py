@@ -68,7 +68,7 @@ def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], 
         measured(twin),
         rough.time_s / wide.time_s,
         ["gemm", "grouped_gemm"],
-        (table.kind != Kind.GEMM).astype(np.int64),
+        (table.kind != Kind.GEMM.value).astype(np.int64),
         sku,
     )
     return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
@@ -99,7 +99,7 @@ def _scaled(fitted: Times, ratio: Floats, names: list[str], which: Ints, sku: Sk
     added = unsure(names, which, sku, time_s)
     low, high = (np.hypot(np.log(bound / fitted.time_s), added) for bound in (fitted.low_s, fitted.high_s))
     timed = np.array([facts()["timed"].get(name, {}).get(sku.generation, np.inf) for name in names])[which]
-    seen = (time_s >= timed) & (fitted.trust == Trust.MEASURED)
+    seen = (time_s >= timed) & (fitted.trust == Trust.MEASURED.value)
     return replace(
         fitted,
         **{name: getattr(fitted, name) * ratio for name in SCALED},
@@ -144,8 +144,8 @@ def own(table: OperatorTable) -> list[str]:
     """Torch's kernel of each row: of an attention its library, of a norm whether inductor made it; "" for other kernels."""
     columns = (table.kind, table.phase, table.op, table.variant, backend(table))
     return [
-        f"{VARIANTS[library]}_{Phase(phase).name.lower()}" if kind == Kind.ATTENTION
-        else NORMS[op] + "_compiled" * (variant == VARIANT_CODES["compiled"]) if kind == Kind.MEMORY and op in NORMS
+        f"{VARIANTS[library]}_{Phase(phase).name.lower()}" if kind == Kind.ATTENTION.value
+        else NORMS[op] + "_compiled" * (variant == VARIANT_CODES["compiled"]) if kind == Kind.MEMORY.value and op in NORMS
         else ""
         for kind, phase, op, variant, library in zip(*(column.tolist() for column in columns), strict=True)
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # whole processes are told as they are at the second start
 os.environ["OPENBLAS_NUM_THREADS"] = os.environ["OMP_NUM_THREADS"] = "1"
 
 import argparse
@@ -26,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLE = ROOT / "examples" / "llama-3-8b.json"
+TEXT = EXAMPLE.read_text()
 QUESTION = ("--phase", "prefill", "--seq", "2048")
 TILEWISE = (sys.executable, "-m", "tilewise")
 FLOOR = "import numpy"
@@ -74,7 +76,7 @@ def asked(sku: str, sizes: dict[str, int], sequence: int = 2048, detail: int = 2
     from tilewise.v1.model_pb2 import Model
     from tilewise.v1.workload_pb2 import PHASE_PREFILL, Workload
 
-    model = Model(config_json=EXAMPLE.read_text(), overrides=sizes)
+    model = Model(config_json=TEXT, overrides=sizes)
     workload = Workload(phase=PHASE_PREFILL, batch=1, sequence=sequence)
     return PredictRequest(model=model, workload=workload, gpu=sku, detail=detail)
 
@@ -116,13 +118,9 @@ def warm() -> Iterator[tuple[str, Callable[[], object], int]]:
         ],
     )
     yield f"sweep a point, {POINTS:,}, sizes x sequences", lambda: client.sweep(request), POINTS
-    request = advice.SweepRequest(
-        model=first.model,
-        workload=first.workload,
-        gpus=[first.gpu],
-        axes=[advice.Axis(field="sequence", values=range(64, 1064))],
-    )
-    yield "sweep a point, 1,000 sequences", lambda: client.sweep(request), 1000
+    axes = [advice.Axis(field="sequence", values=range(64, 1064))]
+    lengths = advice.SweepRequest(model=first.model, workload=first.workload, gpus=[first.gpu], axes=axes)
+    yield "sweep a point, 1,000 sequences", lambda: client.sweep(lengths), 1000
 
 
 def print_warm(runs: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tilewise.hwdb.database import Database
+from tilewise.hwdb.kernels.rates import rates
 from tilewise.hwdb.kinds import KINDS, multiplies
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.sku import Sku
@@ -28,7 +29,7 @@ from tilewise.hwdb.table import (
     Residency,
     table_from_columns,
 )
-from tilewise.hwdb.times import Times
+from tilewise.hwdb.times import State, Times
 
 ROUNDING = 1e-9
 BYTES = np.array([FORMATS[precision].bytes for precision in Precision])
@@ -65,17 +66,17 @@ def _report(name: str, table: OperatorTable, times: Times, sku: Sku) -> int:
 
 def shares(table: OperatorTable, times: Times, sku: Sku) -> Any:
     """What each lower bound reaches of the dense peak, and of the bandwidth by what cannot lie in the cache, shape (2, rows)."""
-    peaks = [float(sku.peaks[form.peak].value) if form.peak in sku.peaks else np.inf for form in FORMATS.values()]
+    peaks = rates(sku, State.BURST).compute_peak  # of a format without units of its own those that it runs on
     flops = np.where(multiplies(table), np.maximum(table.flops, table.executed_flops), 0.0)
     moved = np.where(table.kind == Kind.COLLECTIVE, 0.0, table.bytes_read + table.bytes_written)
     streamed = np.maximum(moved - sku.last_level_bytes, 0.0) / sku.hbm_bytes_per_s
-    return np.stack([flops / np.array(peaks)[table.precision], streamed]) / np.maximum(times.low_s, 1e-12)
+    return np.stack([flops / peaks[table.precision], streamed]) / np.maximum(times.low_s, 1e-12)
 
 
 def asked(sku: Sku, seed: int, count: int = 200) -> OperatorTable:
     """`count` operators of each kind, in formats that the GPU has; FLOPs and bytes as server/operators counts them."""
     some = np.random.default_rng(seed)
-    have = np.array([int(precision) for precision in Precision if FORMATS[precision].peak in sku.peaks])
+    have = np.flatnonzero(rates(sku, State.BURST).refusal < 0)
     makers = (_products, _experts, _attention, _traffic, _collectives)
     parts = [maker(some, have, count) for maker in makers]
     names = {name for part in parts for name in part}

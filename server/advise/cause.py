@@ -9,8 +9,9 @@ from tilewise.hwdb import packaged
 from tilewise.hwdb.record import Record
 from tilewise.server.step.idle import IDLE, ISSUE
 from tilewise.server.step.losses import CAUSES
-from tilewise.server.step.report import Operator, Report
+from tilewise.server.step.report import Operator, Report, TableReport
 
+Told = Report | TableReport
 MOST = 0.35  # of all that is saved: an operator with less is not named
 
 
@@ -26,7 +27,7 @@ def causes() -> dict[str, dict[str, str]]:
     return packaged.toml("tilewise.server.advise", "causes.toml")
 
 
-def why(slow: Report, fast: Report) -> Cause:
+def why(slow: Told, fast: Told) -> Cause:
     """What makes `fast` faster than `slow`, for each token; both with operators and with a time."""
     assert slow.step.time is not None and fast.step.time is not None
     total = slow.step.time.time_s / slow.workload.tokens - fast.step.time.time_s / fast.workload.tokens
@@ -47,7 +48,7 @@ def why(slow: Report, fast: Report) -> Cause:
     return Cause(code, f"all over the step, {causes()[code]['phrase']}")
 
 
-def _saved(slow: Report, fast: Report) -> dict[str, float]:
+def _saved(slow: Told, fast: Told) -> dict[str, float]:
     """Seconds a token that each kind of operator saves; an operator that only one of the two has belongs to no kind."""
     totals: dict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for at, report in enumerate((slow, fast)):
@@ -60,7 +61,7 @@ def _share(part: float, whole: float) -> str:
     return "all" if part >= 0.95 * whole else f"{part / whole:.0%}"
 
 
-def _largest(report: Report, name: str) -> Operator:
+def _largest(report: Told, name: str) -> Operator:
     return max((row for row in report.operators if row.name == name), key=lambda row: row.total_s)
 
 
@@ -70,7 +71,7 @@ def _where(before: Operator, after: Operator) -> str:
     return f"{before.name} ({shapes}{kernels})"
 
 
-def _operator_code(slow: Report, fast: Report, before: Operator, after: Operator) -> str:
+def _operator_code(slow: Told, fast: Told, before: Operator, after: Operator) -> str:
     if before.kind == "attention" and before.shape.rsplit(" of ", 1)[-1] != after.shape.rsplit(" of ", 1)[-1]:
         return "HEAD_DIM"
     if before.kind == "memory":
@@ -78,18 +79,18 @@ def _operator_code(slow: Report, fast: Report, before: Operator, after: Operator
     return _part_code(slow, fast, before.part) if before.part == after.part else "KERNEL"
 
 
-def _part_code(slow: Report, fast: Report, part: str) -> str:
+def _part_code(slow: Told, fast: Told, part: str) -> str:
     if part in (IDLE, ISSUE):
         return next(code for code, entry in causes().items() if entry.get("loss") == "launch")
     before, after = _losses(slow, part), _losses(fast, part)
     return _code(before, after, slow.workload.tokens, fast.workload.tokens) if before and after else "WORK"
 
 
-def _losses(report: Report, part: str) -> tuple[float, ...]:
+def _losses(report: Told, part: str) -> tuple[float, ...]:
     return next((layer.losses for layer in report.layers if layer.name == part), ())
 
 
-def _lost(report: Report, part: str) -> float:
+def _lost(report: Told, part: str) -> float:
     """Seconds a token of one kind of layer."""
     return sum(_losses(report, part)) / report.workload.tokens
 

@@ -6,7 +6,9 @@ What a format does to accuracy is not predicted.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
+import numpy as np
 from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
@@ -14,6 +16,7 @@ from tilewise.hwdb.kinds import PRODUCTS
 from tilewise.server.advise.advice import Kind, Recommendation
 from tilewise.server.advise.asked import Asked
 from tilewise.server.advise.subject import Subject
+from tilewise.server.advise.sweep import predicted
 from tilewise.server.advise.weigh import Scales
 from tilewise.server.architecture.model import Experts
 from tilewise.server.step.predict import predict
@@ -35,11 +38,13 @@ UNKNOWN = "what the format does to accuracy is not predicted"
 def precisions(scales: Scales, allowed: Sequence[str], notes: list[str]) -> Iterator[Recommendation]:
     """`narrowed`, each with what it does to which products and from which size on; what is not known is added to `notes`."""
     subject, asked, before = scales.subject, scales.asked, scales.before[0]
+    own: list[float] = []
     for name, found in narrowed(scales, allowed):
         if found is None:
             notes.append(f"{name}: {reason(subject, asked, name)}")
             continue
-        classes, size = told(before, found.effects[0].after), crossing(subject, asked[0], name)
+        own = own or times(subject, asked[0], asked[0].workload.precision)
+        classes, size = told(before, found.effects[0].after), crossing(own, times(subject, asked[0], name))
         yield replace(found, message=f"{classes}; {size}; {few_rows(before)}{STAYS}; {UNKNOWN}")
 
 
@@ -98,30 +103,29 @@ def products(report: Report, part: str) -> float:
     return seconds / report.workload.tokens
 
 
-def crossing(subject: Subject, asked: Asked, name: str) -> str:
-    """From how many tokens a step on the format wins for this model."""
-    for tokens in TOKENS:
-        old, new = (_time(subject, asked, tokens, each) for each in (asked.workload.precision, name))
-        if old is None or new is None:
-            continue
-        if new < old:
-            at_least = "at any size" if tokens == TOKENS[0] else f"from about {tokens:,} tokens a step on"
-            return f"faster {at_least}"
-    return f"not faster at any size up to {TOKENS[-1]:,} tokens a step"
+def crossing(old: Sequence[float], new: Sequence[float]) -> str:
+    """From how many tokens a step on a format wins; old, new: seconds of a step of each of TOKENS, NaN for those without a time."""
+    at = next((tokens for tokens, before, after in zip(TOKENS, old, new, strict=True) if after < before), None)
+    if at is None:
+        return f"not faster at any size up to {TOKENS[-1]:,} tokens a step"
+    return f"faster {'at any size' if at == TOKENS[0] else f'from about {at:,} tokens a step on'}"
 
 
-def _time(subject: Subject, asked: Asked, tokens: int, precision: str) -> float | None:
-    """Seconds of a step of so many tokens; None where there is no time for it."""
-    try:
-        report = predict(asked.gpu, subject.architecture, resized(asked.workload, tokens, precision), detailed=False)
-    except (InvalidInput, NotAvailable):
-        return None
-    return None if report.step.time is None else report.step.time.time_s
+def times(subject: Subject, asked: Asked, precision: str) -> list[float]:
+    """Seconds of a step of each of TOKENS on a format; NaN where there is no time for it."""
+    found = np.full(len(TOKENS), np.nan)
+    sizes = [resized(asked.workload, tokens) for tokens in TOKENS]
+    points = [tuple(each.values()) for each in sizes]
+    work = replace(asked.workload, precision=precision)
+    for each in chain.from_iterable(predicted(subject, work, [asked.gpu], list(sizes[0]), points)):
+        if each.shapes is not None:
+            found[each.at] = each.shapes.steps.time_s
+    return found.tolist()
 
 
-def resized(work: Workload, tokens: int, precision: str) -> Workload:
-    """The workload with so many tokens a step: batch in decode, else sequences no longer than they are."""
+def resized(work: Workload, tokens: int) -> dict[str, int]:
+    """Lengths of a step of so many tokens: batch in decode, else sequences no longer than they are."""
     if work.phase == "decode":
-        return replace(work, batch=tokens, precision=precision)
+        return {"batch": tokens}
     length = min(work.sequence, tokens)
-    return replace(work, batch=max(1, tokens // length), sequence=length, precision=precision)
+    return {"batch": max(1, tokens // length), "sequence": length}

@@ -64,8 +64,13 @@ def sweep(subject: Subject, workload: Workload, gpus: Sequence[Gpu], axes: Seque
     Lists of one GPU and workload, but for its lengths, follow each other in the order of the grid. A shape that cannot be is a pass of its own
     with its error. Raises as `grid`.
     """
-    points = grid(axes)
-    names = [axis.field for axis in axes]
+    return predicted(subject, workload, gpus, [axis.field for axis in axes], grid(axes))
+
+
+def predicted(
+    subject: Subject, workload: Workload, gpus: Sequence[Gpu], names: Sequence[str], points: Sequence[tuple[int, ...]]
+) -> Iterator[list[Pass]]:
+    """As `sweep`, of any points: values of the sizes `names`."""
     for setting, rows in _by_workload(names, points).items():
         fixed = dict(zip([name for name in names if name in APART], setting, strict=True))
         sizes = {name: np.array([point[at] for point in points]) for at, name in enumerate(names) if name not in fixed}

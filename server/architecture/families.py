@@ -72,6 +72,10 @@ def names() -> tuple[str, ...]:
 @cache
 def family(model_type: str) -> Family:
     """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names, if any are close."""
+    if model_type in unread():
+        _, why = unread()[model_type]
+        message = f"model_type {model_type} is known and not read: {why}; --as FAMILY reads it as one that is (tilewise families)"
+        raise InvalidInput(message, reason="UNKNOWN_MODEL_TYPE", field="architecture.model_type", model_type=model_type)
     if model_type not in names():
         import difflib
 
@@ -85,6 +89,19 @@ def family(model_type: str) -> Family:
             model_type=model_type[:60],
         )
     return _load(model_type)
+
+
+@cache
+def unread() -> dict[str, tuple[str, str]]:
+    """Model types of the transformers library that are not read: (kind, why); kind "other": no model of the kind that is read."""
+    groups = packaged.toml(_PACKAGE, "unread.toml")["group"]
+    return {name: (group["kind"], group["why"]) for group in groups for name in group["names"]}
+
+
+@cache
+def read_in_part() -> tuple[str, ...]:
+    """Model types of the transformers library whose text part alone is answered."""
+    return tuple(packaged.toml(_PACKAGE, "unread.toml")["text_part"])
 
 
 @cache
@@ -129,6 +146,7 @@ class KeyRules(Record):
     nullable: frozenset[str]
     positive: frozenset[str]
     activations: frozenset[str]
+    rotations: frozenset[str]
     one_for_all: frozenset[str]
     kinds: dict[str, type]
     neutral: dict[str, Any]

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
 from tilewise.hwdb.remembered import TEXT_MAX
 from tilewise.server.architecture.families import Family, key_rules
@@ -81,6 +83,6 @@ def _nested(raw: Mapping[str, Any], key: str) -> bool:
 def _built(raw: dict[str, Any], overrides: Mapping[str, int]) -> Architecture | None:
     """What a config builds; None where it cannot be."""
     try:
-        return assembled(raw, overrides, "")
+        return replace(assembled(raw, overrides, ""), longest=0)  # which changes a note alone
     except TilewiseError:
         return None

@@ -35,6 +35,7 @@ def word(enum: EnumDescriptor, number: int, field: str = "") -> str:
     return enum.values_by_number[number].name.removeprefix(prefix(enum)).lower() if number else ""
 
 
+@cache
 def number(enum: EnumDescriptor, word: str | None, field: str = "") -> Any:
     """ "train" -> PHASE_TRAIN; unspecified for "" and None. Raises InvalidInput with the nearest word."""
     if not word:

@@ -26,10 +26,10 @@ def causal_flops(table: OperatorTable) -> Floats:
 
 def full_flops(table: OperatorTable) -> Floats:
     """As causal_flops, but attention over every query-key pair, windows ignored (torch's FlopCounterMode)."""
-    attention = table.kind == Kind.ATTENTION
+    attention = table.kind == Kind.ATTENTION.value
     per_pair = 2.0 * table.batch * table.heads * (table.head_dim + table.head_dim_v)
     full = per_pair * table.seq_q * table.seq_kv * np.where(table.phase == 1, 2, 1)
-    written = np.isin(table.label, [code for code, label in enumerate(table.labels) if label.name in WRITTEN_OUT])
+    written = np.array([label.name in WRITTEN_OUT for label in table.labels], bool)[table.label]
     flops = np.where(written & (table.flops > 0), table.executed_flops, table.flops)
     return by_shape(table, np.where(attention & (table.flops > 0), full, flops))
 

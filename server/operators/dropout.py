@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from tilewise.hwdb import packaged
+from tilewise.server.operators import sms
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.numbers import Number
 from tilewise.server.operators.plan import Plan
@@ -35,12 +36,10 @@ def drop_weights(e: Emitter, plan: Plan, pairs: Number) -> None:
 
 
 def _draw(e: Emitter, numbers: Number, way: str, direction: str) -> None:
-    """The time of `numbers` random numbers, as bytes of a kernel that the SMs bind alike."""
-    facts = _facts()
-    each_s = facts["philox"]["operations"] / facts["philox"]["per_clock"] / facts["elements"][way]
-    reference = facts["reference"]
-    size = numbers * each_s / (reference["sms"] * reference["clock_hz"]) * reference["bytes_per_s"]
-    e.memory("dropout_numbers", "rope_backward", size / 256, 64, size / 2, size / 2, direction=direction, kernels=0)
+    """The time of `numbers` random numbers."""
+    own, reference = _facts(), sms.facts()["reference"]
+    each_s = own["philox"]["operations"] / own["philox"]["per_clock"] / own["elements"][way]
+    sms.spend(e, "dropout_numbers", numbers * each_s / (reference["sms"] * reference["clock_hz"]), direction)
 
 
 @cache

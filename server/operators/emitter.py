@@ -7,8 +7,6 @@ emitted, `save` notes what autograd keeps for the backward, so that memory is re
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -49,6 +47,25 @@ class Event(Record):
     working: Number = 0
 
 
+class Scope:
+    """What `Emitter.scope` gives to a `with`."""
+
+    __slots__ = ("before", "emitter", "inside")
+
+    def __init__(self, emitter: Emitter, inside: tuple[str, str, Number]) -> None:
+        self.emitter, self.inside = emitter, inside
+
+    def __enter__(self) -> None:
+        e = self.emitter
+        self.before = e.layer, e.part, e.count
+        e.layer, e.part, e.count = self.inside
+        e.repeats[e.layer] = e.count
+
+    def __exit__(self, *_: object) -> None:
+        e = self.emitter
+        e.layer, e.part, e.count = self.before
+
+
 class Emitter:
     """Rows of one walk over an architecture.
 
@@ -77,18 +94,12 @@ class Emitter:
         self.part = ""
         self.count: Number = 1
 
-    @contextmanager
-    def scope(
-        self, *, layer: str | None = None, part: str | None = None, count: Number | None = None
-    ) -> Iterator[None]:
+    def scope(self, *, layer: str | None = None, part: str | None = None, count: Number | None = None) -> Scope:
         """Rows emitted inside belong to this layer and part and repeat `count` times."""
-        before = self.layer, self.part, self.count
-        self.layer = self.layer if layer is None else layer
-        self.part = self.part if part is None else part
-        self.count = self.count if count is None else count
-        self.repeats[self.layer] = self.count
-        yield
-        self.layer, self.part, self.count = before
+        inside = (
+            self.layer if layer is None else layer, self.part if part is None else part, self.count if count is None else count
+        )  # fmt: skip
+        return Scope(self, inside)
 
     def add(self, name: str, direction: str, kind: int, repeat: Number = 1, **columns: Number) -> None:
         """Append one row; `repeat` multiplies the scope's count."""

@@ -19,7 +19,7 @@ def gather(e: Emitter, plan: Plan, parameters: Number, passes: tuple[str, ...] =
 
     passes: both, where the casts are freed in between
     """
-    if not (plan.train and plan.stack.gathers and e.keep):
+    if not (plan.gathers and e.keep):
         return
     kept, made = plan.kept("weights") * parameters, plan.width * parameters
     with e.scope(part="weights"):

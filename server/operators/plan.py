@@ -63,6 +63,11 @@ class Plan(Record):
         return stacks.width(getattr(self.stack, what), self.width)
 
     @property
+    def gathers(self) -> bool:
+        """Whether weights are cast before each pass."""
+        return self.train and self.stack.gathers
+
+    @property
     def selective(self) -> bool:
         """Whether norms, rotation and activations are computed twice."""
         return self.workload.recompute == "selective" and self.stack.selective == "pointwise"

@@ -16,10 +16,14 @@ from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ROUTERS, WEIGHTS
 from tilewise.server.operators.variants import Variant
 
-SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
-SINGLE_TILE = 3000  # pairs that CUB's radix sort takes in one tile, about
+SMALL_SORT = 4096  # elements up to which torch.sort sorts in place (ATen/native/cuda/Sort.cpp)
+SINGLE_TILE = (
+    2304  # pairs of 16 bytes that CUB's radix sort takes in one tile: 256 threads, 9 each (dispatch_radix_sort.cuh)
+)
 SCORE = 4  # bytes of an element of a router's scores
-INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
+INDEX_PUT = (
+    6  # kernels of an accumulating index_put besides its sort, by profiles: its source accounts for five (Indexing.cu)
+)
 
 
 class Routing(Record):
@@ -42,8 +46,8 @@ def radix_kernels(bits: Number) -> Number:
 
 
 def sort_kernels(elements: Number) -> Number:
-    """Kernels of torch.sort over int64 keys: a copy, the indices, and the sort."""
-    return choose(elements <= SMALL_SORT, 3, 2 + radix_kernels(64))
+    """Kernels of torch.sort over int64 keys: a copy, the indices (in place a range and its copy, and the keys once more), and the sort."""
+    return choose(elements <= SMALL_SORT, 5, 2 + radix_kernels(64))
 
 
 def index_put_kernels(indices: Number, largest: Number) -> Number:
@@ -72,7 +76,8 @@ def permute(e: Emitter, plan: Plan, r: Routing) -> None:
     e.memory(
         "expert_sort", "sort", r.routed, 1, 2 * keys, 2 * keys, direction=e.forward, kernels=sort_kernels(r.routed)
     )
-    e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=9)
+    offsets = 5 if plan.fused else 9
+    e.memory("expert_offsets", "pointwise", r.routed, 1, keys, keys, direction=e.forward, repeat=offsets)
     e.memory("expert_gather", "gather.index", r.routed, r.hidden, size, size, direction=e.forward)
     if not plan.fused:
         e.memory("expert_mask", "mul.row", r.routed, r.hidden, size, size, direction=e.forward)
@@ -80,9 +85,11 @@ def permute(e: Emitter, plan: Plan, r: Routing) -> None:
         return
     e.save(size + 3 * keys)
     summed = r.tokens * r.hidden * plan.width
-    if not plan.fused:
-        e.memory("expert_mask", "copy", r.routed, r.hidden, size, size, direction="backward")
-        e.memory("expert_mask", "mul.row", r.routed, r.hidden, size, size, direction="backward")
+    if plan.fused:
+        _permute_backward_fused(e, r, size)
+        return
+    e.memory("expert_mask", "copy", r.routed, r.hidden, size, size, direction="backward")
+    e.memory("expert_mask", "mul.row", r.routed, r.hidden, size, size, direction="backward")
     e.memory("expert_gather", "fill", r.tokens, r.hidden, 0, summed, direction="backward")
     kernels = index_put_kernels(r.routed, r.tokens)
     e.memory("expert_gather", "scatter_add", r.routed, r.hidden, size, summed, direction="backward", kernels=kernels)
@@ -91,12 +98,19 @@ def permute(e: Emitter, plan: Plan, r: Routing) -> None:
     e.memory("weight_gather", "scatter_add", r.routed, 1, keys, keys / 2, direction="backward", kernels=kernels)
 
 
+def _permute_backward_fused(e: Emitter, r: Routing, size: Number) -> None:
+    """Inductor adds the rows' gradients atomically into fp32 zeros, and the weights' in a few small kernels."""
+    e.memory("expert_gather", "fill", r.tokens, r.hidden, 0, 4 * r.tokens * r.hidden, direction="backward")
+    e.memory("expert_gather", "copy", r.routed, r.hidden, size, size, direction="backward")
+    e.memory("weight_gather", "pointwise", r.routed, 1, 8 * r.routed, 8 * r.routed, direction="backward", repeat=4)
+
+
 def combine(e: Emitter, plan: Plan, r: Routing) -> None:
     """Weight each expert's rows, bring them back into token order, add a token's rows up."""
     narrow, size, out = r.routed * r.hidden * plan.width, r.routed * r.hidden * r.width, r.tokens * r.hidden * r.width
     lifted = r.width > plan.width
     if plan.fused:
-        e.memory("combine", "scatter_add", r.routed, r.hidden, narrow, out, direction=e.forward)
+        e.memory("combine", "reduce.repeat_kv_backward", r.tokens, r.hidden, narrow, out, direction=e.forward)
     else:
         e.memory("combine_weight", "mul.row", r.routed, r.hidden, narrow, size, direction=e.forward)
         e.memory("combine_order", "pointwise", r.routed, 1, 8 * r.routed, 8 * r.routed, direction=e.forward, repeat=2)
@@ -106,7 +120,18 @@ def combine(e: Emitter, plan: Plan, r: Routing) -> None:
             e.memory("combine_cast", "cast", r.tokens, r.hidden, out, out / 2, direction=e.forward, wide=True)
     if plan.train and e.keep:
         e.save(narrow + 10 * r.routed)
-        _combine_backward(e, plan, r, narrow, size, out, lifted)
+        if plan.fused:
+            _combine_backward_fused(e, r, narrow, out)
+        else:
+            _combine_backward(e, plan, r, narrow, size, out, lifted)
+
+
+def _combine_backward_fused(e: Emitter, r: Routing, narrow: Number, out: Number) -> None:
+    """Each token's gradient put at its experts' rows, in zeros; then weighed, and the weights' gradients summed, by one kernel."""
+    shape = (r.routed, r.hidden)
+    e.memory("combine_gather", "fill", *shape, 0, narrow, direction="backward")
+    e.memory("combine_gather", "gather.index", *shape, narrow, narrow, direction="backward")
+    e.memory("combine_weight", "mul.row", *shape, narrow, narrow, direction="backward")
 
 
 def _combine_backward(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tilewise.hwdb import packaged
@@ -115,7 +115,26 @@ def sequence(entry: dict[str, str]) -> Sequence:
     return Sequence(**lists, saved=Operands.of(entry.get("saved", "")))
 
 
-KINDS = {kind: {name: sequence(entry) for name, entry in TABLE[kind].items()} for kind in TABLE if kind != "parts"}
+class Sequences(Mapping[str, Sequence]):
+    """Operations of one kind by name, each read when it is first asked for: a question needs a tenth of them."""
+
+    def __init__(self, entries: Mapping[str, dict[str, str]]) -> None:
+        self._entries = entries
+        self._read: dict[str, Sequence] = {}
+
+    def __getitem__(self, name: str) -> Sequence:
+        if name not in self._read:
+            self._read[name] = sequence(self._entries[name])
+        return self._read[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+KINDS = {kind: Sequences(entries) for kind, entries in TABLE.items() if kind != "parts"}
 NORMS, ROPES, SCORES, ACTIVATIONS = (KINDS[kind] for kind in ("norms", "ropes", "scores", "activations"))
 ROUTERS, WEIGHTS, OPERATIONS, FUSED = (KINDS[kind] for kind in ("routers", "weights", "operations", "fused"))
 GATE, SHARED_GATE, LIFT, RESIDUAL = (OPERATIONS[name] for name in ("gate", "shared_gate", "lift", "residual"))

@@ -28,7 +28,8 @@ def check(arch: Architecture, workload: Workload) -> None:
         if np.any(np.asarray(size) % ranks):
             value = int(np.asarray(size).reshape(-1)[np.argmax(np.asarray(size).reshape(-1) % ranks > 0)])
             raise _refusal(name, value, ranks, field)
-    _check_kv_heads(arch, workload.tensor_parallel)
+    if workload.tensor_parallel > 1:
+        _check_kv_heads(arch, workload.tensor_parallel)
     _check_experts(arch, workload.expert_parallel)
     _check_blocks(arch, workload)
 

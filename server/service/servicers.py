@@ -19,6 +19,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import subject_of, workload_of
 from tilewise.server.messages.report import report_message
+from tilewise.server.operators.lengths import check_length
 from tilewise.server.service import batch
 from tilewise.server.service.resources import page, resource
 from tilewise.server.step.predict import predict
@@ -102,6 +103,7 @@ class AdvisorService:
             return advisor.PredictResponse(**batch.steps([request], self._database)[0])
         gpu, subject = self._database.gpu(request.gpu, request.calibration), subject_of(request.model)
         workload, detailed = workload_of(request.workload), request.detail >= advisor.DETAIL_OPERATORS
+        check_length(subject.architecture, workload)
         report = predict(gpu, subject.architecture, workload, detailed=detailed)
         answer = report_message(report, gpu, self._database.version)
         if request.diagnose:

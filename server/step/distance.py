@@ -14,7 +14,7 @@ def notes(table: OperatorTable, times: Times) -> list[Notes]:
     """A line for each shape with such operators: how many octaves (doublings of a size), of which."""
     found: list[dict[str, float]] = [{} for _ in range(table.shapes)]
     reach = float(facts()["reach"])
-    rows = np.flatnonzero((np.nan_to_num(times.distance) > reach) & (table.count > 0))
+    rows = np.flatnonzero((times.distance > reach) & (table.count > 0))
     for shape, code, octaves in zip(
         *(each[rows].tolist() for each in (table.shape, table.label, times.distance)), strict=True
     ):

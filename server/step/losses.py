@@ -34,7 +34,7 @@ def summed(lost: Floats, idle_s: Floats, group: Ints, size: int) -> Floats:
     `idle_s` of each group, in which the GPU waits between kernels or for the CPU, is lost to launches. All of it adds up to
     the step's time.
     """
-    sums: Floats = np.stack([np.bincount(group, row, size) for row in lost]).astype(float, copy=False)
+    sums = np.array([np.bincount(group, row, size) for row in lost], float)
     sums[_LAUNCH] += idle_s
     return sums
 

@@ -56,10 +56,10 @@ def padded(gpu: Gpu, table: OperatorTable, without: Container[str] = ()) -> Oper
 
 def padding_bytes(table: OperatorTable) -> Any:
     """Bytes of the padded copies for the head's gradients, of each shape; 0 where there are none."""
-    codes = [
-        at for at, label in enumerate(table.labels) if (label.name, label.direction) == ("lm_head.pad", "backward")
-    ]
-    rows = np.isin(table.label, codes)
+    pads = [(label.name, label.direction) == ("lm_head.pad", "backward") for label in table.labels]
+    if not any(pads):
+        return np.zeros(table.shapes) if table.shapes > 1 else 0.0
+    rows = np.array(pads, bool)[table.label]
     found = np.bincount(table.shape[rows], table.bytes_written[rows], table.shapes)
     return found if table.shapes > 1 else float(found[0])
 
@@ -75,7 +75,9 @@ def _padded(table: OperatorTable) -> Padded:
     width = np.array([max(FORMATS[precision].bytes, 1) for precision in Precision])[table.precision]
     unit = (VECTOR_BYTES / width).astype(np.int64)
     m, n, k = (_up(getattr(table, name), unit) for name in ("m", "n", "k"))
-    asked = (table.kind == Kind.GEMM) & (table.library == 0) & (table.groups == 1) & np.isin(table.precision, PADS)
+    asked = (
+        (table.kind == Kind.GEMM.value) & (table.library == 0) & (table.groups == 1) & np.isin(table.precision, PADS)
+    )
     changed = asked & ((m != table.m) | (n != table.n) | (k != table.k))
     element = table.bytes_read / np.maximum(table.m * table.k + table.n * table.k, 1)
     copied = changed & (copied_bytes(table, m, n, k) > 0)
@@ -98,7 +100,7 @@ def copied_bytes(table: OperatorTable, m: Floats, n: Ints, k: Ints) -> Floats:
 
     Forward and input gradient: the weight, n x k. Weight gradient: the output's gradient, m x k.
     """
-    output = table.layout == Layout.WEIGHT_GRADIENT
+    output = table.layout == Layout.WEIGHT_GRADIENT.value
     off = np.where(output, m != table.m, n != table.n) | (k != table.k)
     element = table.bytes_read / np.maximum(table.m * table.k + table.n * table.k, 1)
     size: Floats = np.where(off, np.where(output, m, n) * k * element, 0.0)
@@ -146,7 +148,7 @@ def _chosen(table: OperatorTable, wide: OperatorTable, pays: Mask) -> OperatorTa
 def _with_copies(table: OperatorTable, before: OperatorTable, pays: Mask) -> OperatorTable:
     """`table` with the copies of its padded products at the end."""
     written = np.where(pays, copied_bytes(before, table.m, table.n, table.k), 0.0)
-    output = before.layout == Layout.WEIGHT_GRADIENT
+    output = before.layout == Layout.WEIGHT_GRADIENT.value
     result = np.where(pays & output & (table.n != before.n), before.m * before.n * before.output_bytes, 0.0)
     operands = _copies(before, "pad", written, written * np.where(output, BOTH_LAYOUTS, 1.0), "copy", written > 0)
     results = _copies(before, "unpad", result, result, "transpose", result > 0)

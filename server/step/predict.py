@@ -7,6 +7,7 @@ of row i (repeats counted in full: they err together), the step's is sqrt(SHARED
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from itertools import chain
 
 import numpy as np
@@ -28,6 +29,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
+from tilewise.server.operators.lengths import length_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.programs import AGREES, Program, program_of
 from tilewise.server.operators.strides import stride_notes
@@ -38,7 +40,7 @@ from tilewise.server.step.padding import padded, padding_bytes
 from tilewise.server.step.report import Brief, Report, TableReport
 from tilewise.server.step.steps import Steps
 from tilewise.server.step.summary import headline, layers, operators
-from tilewise.server.step.time import launches, step_sums
+from tilewise.server.step.time import idle_s, launches, step_sums
 from tilewise.server.workload import Workload
 
 
@@ -55,11 +57,12 @@ class Shapes(Record, kw_only=True):
         """The answer about each of `count` candidates."""
         arch, work, gpu = self.architecture, self.steps.workload, self.steps.gpu
         room, ranks = room_bytes(gpu.sku.memory_bytes, work), column(rank_parameters(arch, work.tensor_parallel), count)
+        name, calibration = gpu.sku.name, calibration_of(gpu)
         rows = (self.parameters.rows(count), ranks, self.steps.rows(count), self.memory.rows(count), self._notes(count))
         largest = self.steps.largest_parts(count)
         for parameters, of_rank, step, resident, notes, part in zip(*rows, largest, strict=True):
             yield Brief(
-                architecture=arch, workload=work, gpu=gpu.sku.name, calibration=calibration_of(gpu), parameters=parameters,
+                architecture=arch, workload=work, gpu=name, calibration=calibration, parameters=parameters,
                 rank_parameters=of_rank, step=step, memory=resident, memory_room_bytes=room, fits=resident.total_bytes <= room,
                 headline=headline(arch, work, gpu, step, part, room - resident.total_bytes), notes=notes,
             )  # fmt: skip
@@ -70,7 +73,7 @@ class Shapes(Record, kw_only=True):
         found = (
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
             stride_notes(arch, work, sku, count), [engine.notes(arch, work, self.kernels)] * count,
-            host_notes(self.steps, count), far * (count // len(far)),
+            host_notes(self.steps, count), length_notes(arch, work, count), far * (count // len(far)),
         )  # fmt: skip
         why = (self.steps.program.why,) if self.steps.program.why else ()
         dropped = (
@@ -110,7 +113,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     check_alike(table)
     if workload.mode != "eager" and not workload.program.engine:
         table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
-    times = gpu.predict(table, workload.clock)
+    times = _times(gpu, workload, table)
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
@@ -118,22 +121,32 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 
+def _times(gpu: Gpu, workload: Workload, table: OperatorTable) -> Times:
+    idle = partial(idle_s, gpu, workload, table)
+    return gpu.predict(table, workload.clock, idle, soon=workload.phase != "train")
+
+
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
     """Predict one step whose operators are known already, such as those of tilewise.server.trace.
 
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
-    times = gpu.predict(table, workload.clock)
-    steps = steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None)
+    times = _times(gpu, workload, table)
+    return table_report(steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None))
+
+
+def table_report(steps: Steps) -> TableReport:
+    """All of one step that its operators tell."""
     (step,) = steps.rows()
     return TableReport(
-        gpu=gpu.sku.name,
-        calibration=calibration_of(gpu),
+        workload=steps.workload,
+        gpu=steps.gpu.sku.name,
+        calibration=calibration_of(steps.gpu),
         step=step,
         layers=layers(steps),
         operators=operators(steps),
-        table=table,
-        times=times,
+        table=steps.table,
+        times=steps.times,
     )
 
 
@@ -182,7 +195,7 @@ def calibration_of(gpu: Gpu) -> str:
 
 
 def _check_utilisation(used: Floats, peak: Peak) -> None:
-    worst = float(np.nanmax(used)) if np.any(~np.isnan(used)) else 0.0
+    worst = float(np.fmax.reduce(used, initial=0.0))  # NaN where a step has no time
     if worst > 1:
         message = f"MFU or HFU of {worst:.1%} over {peak}: the peak or the FLOP count is wrong; nothing runs above its dense peak"
         raise TilewiseError(message, reason="UTILIZATION_ABOVE_100", mfu=worst)

@@ -31,7 +31,7 @@ from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import COLUMNS, PLACE, Floats, Ints, Kind, Layout, OperatorTable, mixed
 from tilewise.hwdb.times import Times
 from tilewise.server.step.intervals import Bounds, independent
-from tilewise.server.step.report import Interval, Report
+from tilewise.server.step.report import Interval, Report, TableReport
 from tilewise.server.step.time import launches, step_sums
 from tilewise.server.workload import Workload
 
@@ -112,7 +112,7 @@ class Timed(Record, kw_only=True):
     times: Times
 
     @classmethod
-    def of(cls, report: Report) -> Timed:
+    def of(cls, report: Report | TableReport) -> Timed:
         assert report.step.time is not None
         return cls(
             calibration=report.calibration, workload=report.workload, time=report.step.time, table=report.table,
@@ -120,7 +120,7 @@ class Timed(Record, kw_only=True):
         )  # fmt: skip
 
 
-def ratio_of(gpu: Gpu, base: Report, head: Report) -> Bounds:
+def ratio_of(gpu: Gpu, base: Report | TableReport, head: Report | TableReport) -> Bounds:
     """(low, ratio, high) of head's time over base's on one GPU; both must have a time."""
     return ratio_between(gpu, Timed.of(base), Timed.of(head))
 
@@ -257,10 +257,10 @@ def _place(table: OperatorTable) -> Floats:
 def _group_columns(table: OperatorTable, times: Times) -> list[Columns]:
     """What tells kernel groups apart; a datasheet's ceilings are assumed for a whole kind of operators at once."""
     aligned = (table.n % ALIGNED == 0) & (table.k % ALIGNED == 0)
-    aligned &= (table.layout != Layout.WEIGHT_GRADIENT) | (table.m % ALIGNED == 0)
+    aligned &= (table.layout != Layout.WEIGHT_GRADIENT.value) | (table.m % ALIGNED == 0)
     measured = np.isfinite(times.distance)
     told_apart = [np.where(measured, getattr(table, name), 0) for name in GROUP if name != "kind"]
-    return [table.kind, measured, *told_apart, aligned & measured & (table.kind == Kind.GEMM)]
+    return [table.kind, measured, *told_apart, aligned & measured & (table.kind == Kind.GEMM.value)]
 
 
 def _mixed(columns: Sequence[Columns]) -> Keys:

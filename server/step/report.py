@@ -145,6 +145,7 @@ class Operator(Record, kw_only=True):
 class TableReport(Record, kw_only=True):
     """What an OperatorTable costs, whoever made it: a traced module has no Architecture and no memory plan."""
 
+    workload: Workload
     gpu: str
     calibration: str
     step: Step

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.gpu import Gpu
@@ -45,9 +46,9 @@ _STARTS = np.cumsum([0, *map(len, REGIMES.values())])[:-1]
 def lowest_trust(times: Times, sums: Callable[[Floats], Floats], whole: Floats) -> Ints:
     """The lowest trust that matters of each sum of rows: what stands on less must make up NEGLIGIBLE of the whole to count."""
     found = np.full(whole.shape, int(max(Trust)))
-    for level in sorted(Trust, reverse=True)[1:]:
+    for level in range(max(Trust) - 1, int(times.trust.min(initial=max(Trust))) - 1, -1):
         below = sums(np.where(times.trust <= level, times.time_s, 0.0))
-        found = np.where((below > 0) & (below >= NEGLIGIBLE * whole), int(level), found)
+        found = np.where((below > 0) & (below >= NEGLIGIBLE * whole), level, found)
     return found
 
 
@@ -69,6 +70,18 @@ class Steps(Record, kw_only=True):
     palm_flops: Floats | None
     program: Program = AGREES
 
+    def only(self, at: int, workload: Workload) -> Steps:
+        """One of several candidates alone; workload: its own, with plain lengths."""
+        at, shapes = (at, self.table.shapes) if self.table.shapes > 1 else (0, 1)
+        rows, palm = np.arange(at, len(self.table), shapes), self.palm_flops
+        table = self.table.select(rows)
+        return Steps(
+            gpu=self.gpu, workload=workload, peak=self.peak, times=self.times.select(rows), launched=self.launched[rows],
+            table=replace(table, shapes=1, shape=np.zeros_like(table.shape)),
+            sums=Sums(*(getattr(self.sums, name)[at : at + 1] for name in Sums.__struct_fields__)),
+            palm_flops=palm if palm is None or len(palm) == 1 else palm[at : at + 1], program=self.program,
+        )  # fmt: skip
+
     def rows(self, count: int = 1) -> Iterator[Step]:
         """A Step of plain numbers for each of `count` candidates."""
         columns = self._columns(count)
@@ -82,8 +95,9 @@ class Steps(Record, kw_only=True):
         found |= {"time": self.intervals(count), "busy": self.busy(count), "energy": self._energies(count)}
         found["wall"] = [_WALLS[code] for code in self.column("wall", count)]
         found["trust"] = [_TRUSTS[code] for code in self.column("trust", count)]
-        conventions, by_convention = self.flops.keys(), (column(each, count) for each in self.flops.values())
-        found["flops"] = [dict(zip(conventions, each, strict=True)) for each in zip(*by_convention, strict=True)]
+        flops = self.flops
+        by_convention = zip(*(column(each, count) for each in flops.values()), strict=True)
+        found["flops"] = [dict(zip(flops, each, strict=True)) for each in by_convention]
         alike = {"tokens": self.workload.tokens, "peak": self.peak, "state": self.workload.clock}
         found |= {name: [value] * count for name, value in alike.items()}
         if any(found["refusal"]):
@@ -114,7 +128,8 @@ class Steps(Record, kw_only=True):
     @cached_property
     def idle_s(self) -> Floats:
         """Seconds in which the GPU runs no kernel: gaps, and waiting for the CPU."""
-        return np.nan_to_num(self.sums.time_s - self.sums.busy_s)
+        idle = self.sums.time_s - self.sums.busy_s
+        return np.where(np.isnan(idle), 0.0, idle)
 
     @cached_property
     def causal_flops(self) -> Floats:
@@ -191,7 +206,7 @@ class Steps(Record, kw_only=True):
     @cached_property
     def joules(self) -> Floats | None:
         """Low, value and high, shape (3, shapes)."""
-        return self.gpu.energy(self.table, self.times, self.idle_s)
+        return self.gpu.energy(self.table, self.times, self.workload.clock, self.idle_s)
 
     @property
     def flops_per_j(self) -> Floats | None:
@@ -234,17 +249,18 @@ class Steps(Record, kw_only=True):
     @cached_property
     def weakest_link(self) -> Words:
         """What holds the trust down: the program, or the largest operator on that level with the share of the time on it; "" for nothing."""
-        shapes, trust = self.table.shapes, self.kernel_trust
+        shapes, trust, program = self.table.shapes, self.kernel_trust, int(self.program_trust)
+        if program < trust.min() or trust.min() == max(Trust):
+            return np.array([PROGRAM if program < trust.min() else ""] * shapes)
         time = self.table.count * self.times.known_s
         weak = np.where(self.times.trust <= trust[self.table.shape], time, 0.0).reshape(-1, shapes)
-        names = [label.name for label in self.table.labels]
         codes = self.table.label.reshape(-1, shapes)[weak.argmax(axis=0), np.arange(shapes)].tolist()
         shares = (weak.sum(axis=0) / self.sums.busy_s).tolist()
-        found = [f"{names[code]}, {100 * share:.0f} % of the time" for code, share in zip(codes, shares, strict=True)]
-        known = [text if level < max(Trust) else "" for text, level in zip(found, trust.tolist(), strict=True)]
-        return np.array(
-            [PROGRAM if self.program_trust < level else text for text, level in zip(known, trust.tolist(), strict=True)]
-        )
+        rows = zip(codes, shares, trust.tolist(), strict=True)
+        return np.array([PROGRAM if program < level else self._weakest(level, *link) for *link, level in rows])
+
+    def _weakest(self, level: int, code: int, share: float) -> str:
+        return f"{self.table.labels[code].name}, {100 * share:.0f} % of the time" if level < max(Trust) else ""
 
     @property
     def distance(self) -> Floats:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
-from tilewise.hwdb.table import OP_CODES, Floats, Kind, Layout, OperatorTable, Phase, mixed, present
+from tilewise.hwdb.table import OPS, Floats, Kind, Layout, OperatorTable, Phase, mixed, present
 from tilewise.hwdb.times import Times
 from tilewise.server.operators.conventions import by_shape
 from tilewise.server.operators.programs import AGREES, Program
@@ -30,9 +30,9 @@ LOW, VALUE, HIGH = range(3)
 SPLIT_ROWS = 1024
 SPLIT = "split-K"  # as hwdb/kernels/gemm/choice.py ends its names
 INDEXED_BYTES = 2**31
-WIDE = (Precision.FP32, Precision.TF32)
+WIDE = np.array([code in (Precision.FP32, Precision.TF32) for code in Precision])
 STREAMS = "cast add mul pointwise pointwise_strided rope activation activation_backward transpose softmax_backward"
-ELEMENTWISE = [OP_CODES[op] for op in STREAMS.split()]
+ELEMENTWISE = np.array([op in STREAMS.split() for op in OPS])
 PLANNED_BY = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_kv")
 # layer of what eager transformers does before it asks the GPU whether the batch is packed, and the operator that asks
 BEFORE_SYNC, ASKS = "positions", "packed_check"
@@ -74,6 +74,14 @@ def step_sums(
     )  # fmt: skip
 
 
+def idle_s(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times) -> Floats:
+    """Seconds of each candidate's step in which no kernel runs."""
+    launched = launches(table, gpu, times, workload.mode == "eager")
+    busy = by_shape(table, times.time_s)
+    usual, _, _ = _launching(gpu, workload, table, times, launched, by_shape(table, launched))
+    return _lasts(busy, usual) - busy
+
+
 def _launching(
     gpu: Gpu, workload: Workload, table: OperatorTable, times: Times, launched: Floats, number: Floats
 ) -> list[tuple[Floats, Floats]]:
@@ -111,9 +119,11 @@ def launches(table: OperatorTable, gpu: Gpu, times: Times, eager: bool = False) 
     """
     if gpu.sku.generation != "hopper":  # whose counters and tiles these are; of other generations none were seen
         return table.kernels * pieces(table) if eager else table.kernels
-    gemm = table.kind == Kind.GEMM
-    aligned = (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT) | (table.m % 8 == 0))
-    tile = np.where(table.layout == Layout.FORWARD, 256.0 * 128, 320.0 * 128)
+    gemm = table.kind == Kind.GEMM.value
+    aligned = (
+        (table.n % 8 == 0) & (table.k % 8 == 0) & ((table.layout != Layout.WEIGHT_GRADIENT.value) | (table.m % 8 == 0))
+    )
+    tile = np.where(table.layout == Layout.FORWARD.value, 256.0 * 128, 320.0 * 128)
     tiles = np.where(table.m <= 64, table.n / 384.0, table.m * table.n / tile)
     launched: Floats = table.kernels + (gemm & aligned & (tiles > TWO_WAVES * gpu.sku.sm_count)) + split(table, times)
     return launched * pieces(table) if eager else launched
@@ -121,16 +131,19 @@ def launches(table: OperatorTable, gpu: Gpu, times: Times, eager: bool = False) 
 
 def pieces(table: OperatorTable) -> Floats:
     """Parts in which torch launches an elementwise operation: halved until 32 bits hold an operand's offsets (TensorIterator)."""
-    element = np.where(np.isin(table.precision, WIDE), 4.0, 2.0)
+    elementwise = (table.kind == Kind.MEMORY.value) & ELEMENTWISE[table.op]
+    large = elementwise & (np.maximum(table.bytes_read, table.bytes_written) > INDEXED_BYTES)
+    if not large.any():
+        return np.ones(len(table))
+    element = np.where(WIDE[table.precision], 4.0, 2.0)
     largest = np.maximum(np.minimum(table.bytes_read, table.rows * table.cols * element), table.bytes_written)
-    found = 2 ** np.ceil(np.log2(np.maximum(largest / INDEXED_BYTES, 1)))
-    return np.where((table.kind == Kind.MEMORY) & np.isin(table.op, ELEMENTWISE), found, 1.0)
+    return np.where(large, 2 ** np.ceil(np.log2(np.maximum(largest / INDEXED_BYTES, 1))), 1.0)
 
 
 def split(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows whose product is split along k, so that a second kernel adds its parts."""
-    rows: NDArray[np.bool_] = (table.m <= SPLIT_ROWS) & (table.layout != Layout.WEIGHT_GRADIENT)
-    return rows & _by_kernel(times, lambda name: name.endswith(SPLIT))
+    rows: NDArray[np.bool_] = (table.m <= SPLIT_ROWS) & (table.layout != Layout.WEIGHT_GRADIENT.value)
+    return rows & _by_kernel(times, lambda name: name.endswith(SPLIT)) if rows.any() else rows
 
 
 def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
@@ -143,19 +156,23 @@ def before_sync(table: OperatorTable) -> NDArray[np.bool_]:
 def planned(table: OperatorTable, times: Times) -> NDArray[np.bool_]:
     """Rows of attention over a cache that grows (a full window does not), by a kernel that cuDNN plans for each length."""
     grows = (table.window == 0) | (table.window > table.seq_kv)
-    found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION) & (table.phase == Phase.DECODE) & grows
-    return found & _by_kernel(times, lambda name: name.startswith("cudnn"))
+    found: NDArray[np.bool_] = (table.kind == Kind.ATTENTION.value) & (table.phase == Phase.DECODE.value) & grows
+    return found & _by_kernel(times, lambda name: name.startswith("cudnn")) if found.any() else found
 
 
 def _by_kernel(times: Times, meant: Callable[[str], bool]) -> NDArray[np.bool_]:
     """Rows whose kernel has a name that is meant."""
-    used = [code for code in present(times.kernel) if code >= 0]  # of some three thousand
-    return np.isin(times.kernel, [code for code in used if meant(times.kernel_names[code])])
+    found = np.zeros(len(times.kernel_names) + 1, bool)  # of some three thousand; the last for -1, no kernel
+    for code in present(times.kernel):
+        found[code] = code >= 0 and meant(times.kernel_names[code])
+    return found[times.kernel]
 
 
 def plans(table: OperatorTable, times: Times) -> Floats:
     """Shapes of attention that cuDNN plans in a step, each once, by candidate; layers that are alike share one."""
     rows = np.flatnonzero(planned(table, times))
+    if not len(rows):
+        return np.zeros(table.shapes)
     sizes = [getattr(table, name)[rows] for name in ("shape", *PLANNED_BY)]
     once = np.unique(mixed(sizes, len(rows)), return_index=True)[1]
     return np.bincount(sizes[0][once], minlength=table.shapes).astype(float)

@@ -10,6 +10,8 @@ import pytest
 
 from tilewise.calibration.fit import fit
 from tilewise.calibration.seal import seal
+from tilewise.calibration.start import finish
+from tilewise.calibration.unseal import unseal
 from tilewise.hwdb.calibration import Calibration, held_out
 from tilewise.hwdb.compare import compare
 from tilewise.hwdb.errors import InvalidInput, NotFound
@@ -113,3 +115,18 @@ def test_a_calibration_without_its_measurements_says_where_they_are(make: Make, 
             needs()
         assert caught.value.reason == "NO_MEASUREMENTS" and "\n" not in caught.value.message
     assert not (tmp_path / "new").exists()
+
+
+def test_a_calibration_can_be_sealed_again_with_a_later_run_of_another_card(make: Make, tmp_path: Path) -> None:
+    first, again = make("a", kernel="nvjet"), tmp_path / "again"
+    points = unseal(first, tmp_path / "unsealed")
+    same = seal([points], again)
+    for name in ("gemm.csv", "kernels.csv", "failures.csv"):
+        assert (same.folder / "measurements" / name).read_text() == (first.folder / "measurements" / name).read_text()
+    gpu = {**first.card["gpu"], "serial": "another"}
+    both = finish([first.folder, make("b", scale=1.02, gpu=gpu).folder], tmp_path / "both", fit_models=False)
+    ratio = both.measurements("gemm")["time_us"] / first.measurements("gemm")["time_us"]
+    assert np.median(ratio) == pytest.approx(1.01, abs=1e-3)
+    assert [other["gpu"]["serial"] for other in both.card["others"]] == ["another"]
+    thrice = finish([both.folder, tmp_path / "a" / "points"], tmp_path / "thrice", fit_models=False)
+    assert len(thrice.card["others"]) == 2

@@ -82,14 +82,15 @@ def backend(table: OperatorTable) -> Ints:
 def grid(table: OperatorTable, backends: Ints, sms: int) -> Grid:
     """The kernel and its blocks for rows that their backend takes (see `attention.refusals`)."""
     flash = backends == FLASH
-    backward, decode = table.phase == Phase.BACKWARD, table.phase == Phase.DECODE
+    backward, decode = table.phase == Phase.BACKWARD.value, table.phase == Phase.DECODE.value
     group = np.maximum(table.heads // np.maximum(table.kv_heads, 1), 1)
     packed = np.where((table.seq_q == 1) & (table.window == 0), group, 1)
     queries, items = table.seq_q * packed, table.batch * table.heads // packed
     wide = np.maximum(table.head_dim, table.head_dim_v)
     splits = np.ones(len(table), np.int64)
     some = np.flatnonzero(flash & ~backward)
-    splits[some] = _flash_splits(queries[some], items[some], table.seq_kv[some], wide[some], sms)
+    if len(some):
+        splits[some] = _flash_splits(queries[some], items[some], table.seq_kv[some], wide[some], sms)
     short = decode & (table.seq_kv <= SHORT_KEYS)
     kernel = CHOICES[flash.astype(int), np.where(backward, 0, np.where(flash, 1 + (splits > 1), 1 + decode + short))]
     width, outer, inner = (sizes[kernel, np.minimum(-(-wide // 8), 32)] for sizes in _tiles())
@@ -99,7 +100,7 @@ def grid(table: OperatorTable, backends: Ints, sms: int) -> Grid:
     steps, longest = visible(rows, across, outer, inner, offset, causal, np.where(decode, 0, table.window))
     over = items * -(-rows // outer)
     lean = (kernel == CODES["cudnn_decode"]) & (over <= sms / 2) & (table.seq_kv > SPLIT_KEYS)
-    splits = np.where(lean, np.clip(sms // over, 1, np.maximum(longest, 1).astype(int)), splits)
+    splits = np.where(lean, np.minimum(np.maximum(sms // over, 1), np.maximum(longest, 1).astype(int)), splits)
     kept = _pairs(queries, table.seq_kv, causal, table.window, packed)
     return Grid(
         kernel, width, outer, inner, (over * splits).astype(float), items * steps, np.ceil(longest / splits),
@@ -118,11 +119,13 @@ def visible(
     blocks, all_tiles = np.ceil(rows / outer), np.ceil(across / inner)
     common = np.gcd(outer, inner)
     spread = (inner - common) / 2
-    ramp = np.clip(np.ceil((across - offset) / outer) - 1, 0, blocks)  # blocks that end before the last column
+    ramp = np.minimum(
+        np.maximum(np.ceil((across - offset) / outer) - 1, 0), blocks
+    )  # blocks that end before the last column
     ends = ramp * offset + outer * ramp * (ramp + 1) / 2 + ramp * (-offset % common + spread)
     ends = ends / inner + (blocks - ramp) * all_tiles
     first = offset - window + 1
-    late = np.clip(np.ceil(-first / outer), 0, blocks)  # blocks that start at column 0
+    late = np.minimum(np.maximum(np.ceil(-first / outer), 0), blocks)  # blocks that start at column 0
     starts = (blocks - late) * (first - (first % common + spread)) + outer * (
         blocks * (blocks - 1) - late * (late - 1)
     ) / 2
@@ -136,7 +139,7 @@ def visible(
 def _pairs(queries: Ints, keys: Ints, causal: Mask, window: Ints, packed: Ints) -> Floats:
     """Query-key pairs of one head (packed: of those that share a block) that the mask keeps."""
     reach = np.where((window > 0) & causal, np.minimum(window, keys), keys)
-    short = np.clip(reach - 1 - (keys - queries), 0, queries)  # queries that see less than their reach
+    short = np.minimum(np.maximum(reach - 1 - (keys - queries), 0), queries)  # queries that see less than their reach
     masked = short * (keys - queries) + short * (short + 1) / 2 + (queries - short) * reach
     return np.where(causal & (packed == 1), masked, queries * keys * 1.0)
 

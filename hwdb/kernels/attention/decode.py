@@ -34,17 +34,17 @@ def unsplit(table: OperatorTable, chip: Chip, software: Software, which: Ints) -
     """
     plain = (software.column("kernel") == PAGED)[which] & (table.heads == table.kv_heads)
     older = software.column("latent") & (software.column("engine") == "trtllm")
-    latent = older[which] & (chip.generation == "ampere")
-    return (table.phase == Phase.DECODE) & (plain | latent)
+    latent = older[which] & chip.of_generation("ampere")
+    return (table.phase == Phase.DECODE.value) & (plain | latent)
 
 
 def masked(table: OperatorTable, chip: Chip, software: Software, which: Ints) -> Any:
     """Decodes that TensorRT-LLM's own backend gives to the masked kernel."""
-    ours = (software.column("kernel") == TORCH_FLOW)[which] & (table.phase == Phase.DECODE)
+    ours = (software.column("kernel") == TORCH_FLOW)[which] & (table.phase == Phase.DECODE.value)
     wide = software.column("cached_bytes")[which] > 1  # over fp8 caches Hopper has XQA for any load
     kv, heads = np.maximum(table.kv_heads, 1), np.maximum(table.heads, 1)
     blocks = table.batch * kv * np.maximum(1, table.seq_kv // SPLIT)
     packs = (heads <= GROUP_MAX * kv) & (table.head_dim <= WIDTH_MAX)
     before = ~packs | (heads == kv) | (wide & (blocks * BLOCKS_FACTOR < chip.sms))
-    blackwell = (chip.generation == "blackwell") | (chip.generation == "blackwell-ultra")
+    blackwell = chip.of_generation("blackwell", "blackwell-ultra")
     return ours & np.where(blackwell, ~packs, before)

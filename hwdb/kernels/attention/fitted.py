@@ -47,7 +47,9 @@ MEASURED = ("attention",)
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "head_dim_v", "seq_q", "seq_kv", "causal", "window")
 WAVES_MAX = 16.0  # beyond as many waves time is linear
 NARROWEST = 64  # head widths below were not measured
-MEASURED_FORMATS = (Precision.BF16, Precision.FP16)  # timed in bf16, which fp16 matches
+MEASURED_FORMATS = np.array(
+    [code in (Precision.BF16, Precision.FP16) for code in Precision]
+)  # timed in bf16, which fp16 matches
 LIMIT = 0.3  # the residual's largest factor, log
 PLAN = mlp.Training(hidden=(32,), epochs=150, batch=64, rate=4e-3, decay=10.0)
 
@@ -115,13 +117,13 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     kernels: the roofline answers, and but for a decode, which is bound by its cache, nothing bounds it above but physics.
     """
     wide = (table.variant == 0) & (np.maximum(table.head_dim, table.head_dim_v) > facts()["flash"]["widest"])
-    strange = wide | ~np.isin(table.precision, MEASURED_FORMATS)
+    strange = wide | ~MEASURED_FORMATS[table.precision]
     if not strange.any():
         return _measured(table, model, sku)
     rest, other = np.flatnonzero(~strange), np.flatnonzero(strange)
     parts = [(rest, _measured(table.select(rest), model, sku))] if len(rest) else []
     rough = roofline.predict(table.select(other), {}, sku, state)
-    endless = (wide & (table.phase != Phase.DECODE))[other]
+    endless = (wide & (table.phase != Phase.DECODE.value))[other]
     return merge(len(table), [*parts, (other, replace(rough, high_s=np.where(endless, np.inf, rough.high_s)))])
 
 
@@ -155,11 +157,12 @@ def _walls(table: OperatorTable, cut: Grid, work: Work, model: Mapping[str, Any]
 def _rows(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sku) -> regression.Rows:
     """Rows for the residual: place log2 of heads, queries and keys; group the kernel, family phase x backend."""
     sizes = (table.batch * table.heads, table.seq_q, table.seq_kv)
-    place = np.stack([np.log2(np.maximum(size, 1)) for size in sizes], 1)
+    place = np.log2(np.maximum(np.array(sizes), 1)).T
     family = table.phase * 2 + IS_FLASH[cut.kernel]
     return regression.Rows(spent.time_s, _features(table, cut, work, spent, sku), place, cut.kernel, family)
 
 
+EACH = np.arange(len(KERNELS))[:, None]
 IS_FLASH = np.array([name.startswith("flash") for name in KERNELS])
 
 
@@ -174,8 +177,8 @@ def _features(table: OperatorTable, cut: Grid, work: Work, spent: Walls, sku: Sk
         log(table.heads / table.kv_heads), log(spent.time_s * 1e6), spent.compute_s / spent.time_s,
         spent.memory_s / spent.time_s, spent.launch_s / spent.time_s, table.head_dim != table.head_dim_v,
     ]  # fmt: skip
-    columns += [cut.kernel == code for code in range(len(KERNELS))]
-    return np.stack(columns, 1, dtype=np.float32, casting="unsafe")
+    known = np.array(columns, np.float32)
+    return np.ascontiguousarray(np.concatenate([known, (cut.kernel == EACH).astype(np.float32)]).T)
 
 
 def _refuse(table: OperatorTable, backends: Ints) -> tuple[Ints, tuple[str, ...]]:
@@ -184,7 +187,7 @@ def _refuse(table: OperatorTable, backends: Ints) -> tuple[Ints, tuple[str, ...]
     refusal = np.full(len(table), -1, np.int64)
     flash = backends == FLASH
     takes = np.where(flash, _takes(table, "flash"), (backends == CUDNN) & _takes(table, "cudnn"))
-    for row in np.flatnonzero(~takes):
+    for row in [] if takes.all() else np.flatnonzero(~takes).tolist():
         text = _why(int(table.head_dim[row]), int(table.head_dim_v[row]), VARIANTS[backends[row]])
         refusal[row] = texts.setdefault(text, len(texts))
     return refusal, tuple(texts)
@@ -230,7 +233,7 @@ def _times(
 ) -> Times:
     """The residual scales every part alike, so that the parts add up to the time."""
     scale = answer.time_s / spent.time_s
-    parts = np.stack([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
+    parts = np.array([spent.compute_s - spent.special_s, spent.memory_s, spent.special_s, spent.launch_s]) * scale
     gone = refusal >= 0
     nothing = np.zeros(len(gone))
     return Times(
@@ -251,9 +254,10 @@ def _times(
         tiles=cut.blocks,
         waves=np.ceil(cut.blocks / sms),
         refusal=refusal,
-        kernel_names=tuple(facts()["kernel"][name]["name"] for name in KERNELS),
+        kernel_names=NAMES,
         refusals=refusals,
     )
 
 
+NAMES = tuple(facts()["kernel"][name]["name"] for name in KERNELS)
 WALLS = np.array([Wall.COMPUTE, Wall.MEMORY, Wall.SPECIAL_FUNCTION, Wall.LAUNCH])

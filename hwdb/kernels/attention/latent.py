@@ -40,7 +40,7 @@ def as_run(table: OperatorTable, software: Software, which: Ints) -> OperatorTab
     """The rows as their software runs them: FlashAttention 3 under SGLang absorbs the heads of a prefill too."""
     word = facts()["latent"]["absorbs"]
     absorbs = np.array([one.latent and word in one.kernel for one in software.origins], bool)
-    rows = absorbs[which] & (table.phase == Phase.FORWARD) & (table.kv_heads > 1)
+    rows = absorbs[which] & (table.phase == Phase.FORWARD.value) & (table.kv_heads > 1)
     if not rows.any():
         return table
     absorbed = columns(table.heads, np.ones(len(table), bool))

@@ -82,7 +82,7 @@ def work(table: OperatorTable, grid: Grid, sku: Sku) -> Work:
     backward = BACKWARD[grid.kernel].astype(int)
     area = np.asarray(grid.outer * grid.inner, np.float64)
     widths = grid.width * KEY_PRODUCTS[backward] + value * VALUE_PRODUCTS[backward]
-    decode = table.phase == Phase.DECODE
+    decode = table.phase == Phase.DECODE.value
     local = (table.window > 0) & (
         table.window <= table.seq_kv
     )  # flash masks every tile even where the window just fits

@@ -46,7 +46,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     """
     table = _as_torch(table, sku)
     mine, software = _carried(table, model, sku), chosen(table, model)
-    both = mine & (table.phase == Phase.DECODE) & (software >= 0)
+    both = mine & (table.phase == Phase.DECODE.value) & (software >= 0)
     software = np.where(mine & ~both, -1, software)
     known, other = np.flatnonzero(software >= 0), np.flatnonzero(software < 0)
     parts = [(known, _known(table.select(known), software[known], model, sku, state))] if len(known) else []
@@ -74,7 +74,7 @@ def _between(one: Times, other: Times) -> Times:
 def _as_torch(table: OperatorTable, sku: Sku) -> OperatorTable:
     """The rows with the library that torch takes first on this generation, where its sibling's first is another."""
     first = choice.facts()["first"].get(sku.generation, "cudnn")
-    asked = (table.library == 0) & (table.variant == 0) & (table.phase == Phase.BACKWARD)
+    asked = (table.library == 0) & (table.variant == 0) & (table.phase == Phase.BACKWARD.value)
     return table if first == "cudnn" else replace(table, variant=np.where(asked, VARIANT_CODES[first], table.variant))
 
 
@@ -95,7 +95,7 @@ def chosen(table: OperatorTable, model: Mapping[str, Any]) -> Ints:
     -1 for formats and backends of torch that are none of them (flash is FlashAttention 2 there): those are carried over.
     """
     found = table.library - 1
-    number = np.where(table.precision == Precision.FP8, int(Precision.FP8), int(Precision.BF16))
+    number = np.where(table.precision == Precision.FP8.value, int(Precision.FP8), int(Precision.BF16))
     over_latent = latent.is_latent(table)
     for phase in Phase:
         for narrow in (False, True):
@@ -121,7 +121,7 @@ USUAL = Opened(_usual)
 
 def _as_run(table: OperatorTable, software: Ints, opened: Software) -> tuple[OperatorTable, Ints]:
     """What engines with one kernel for both phases make of a forward of a single token: a decode."""
-    single = (table.phase == Phase.FORWARD) & (table.seq_q == 1) & (table.seq_kv == 1)
+    single = (table.phase == Phase.FORWARD.value) & (table.seq_q == 1) & (table.seq_kv == 1)
     decoded = np.where(single, opened.both_phases()[software], -1)
     phase = np.where(decoded >= 0, int(Phase.DECODE), table.phase)
     return replace(table, phase=phase), np.where(decoded >= 0, decoded, software)
@@ -147,7 +147,7 @@ def _streamed(found: regression.Answer, least_s: Floats) -> regression.Answer:
 
 def _odd(table: OperatorTable, over_latent: Any) -> Any:
     """Rows of a kind that nobody timed: forwards that are not square and causal, values as wide as no software's."""
-    forward = table.phase != Phase.DECODE
+    forward = table.phase != Phase.DECODE.value
     return (forward & ((table.causal == 0) | (table.seq_q != table.seq_kv))) | (latent.is_latent(table) & ~over_latent)
 
 
@@ -155,7 +155,7 @@ def _engine(table: OperatorTable, sku: Sku, time_s: Floats) -> Floats:
     """What is added where nobody is named: torch's kernel is another than the engine's."""
     words, which = (
         ["engine_attention_decode", "engine_attention_forward"],
-        (table.phase != Phase.DECODE).astype(np.int64),
+        (table.phase != Phase.DECODE.value).astype(np.int64),
     )
     added: Floats = np.where(table.library > 0, 0.0, transfer.unsure(words, which, sku, time_s))
     return added

@@ -44,7 +44,7 @@ class Sizes(Record):
     @classmethod
     def of(cls, table: OperatorTable, chip: Chip, software: Software, which: Ints) -> Self:
         """The sizes of rows as their software runs them."""
-        decode = table.phase == Phase.DECODE
+        decode = table.phase == Phase.DECODE.value
         masked = decode_kernel.masked(table, chip, software, which)
         columns = (table.batch, table.heads, table.kv_heads, table.seq_q, table.seq_kv)
         batch, heads, kv, queries, keys = (np.maximum(column, 1).astype(float) for column in columns)
@@ -71,13 +71,13 @@ def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) ->
     matrix = _products(table, size, pairs, waves * chip.sms / size.blocks) / chip.at(software.precision[which])
     compute = np.where(size.decode, matrix * alone, np.maximum(matrix, pairs / chip.special))
     columns = [
-        *_features(size, chip, waves), np.log2(pairs / chip.special * 1e6), table.phase == Phase.BACKWARD, stored, causal,
-        latent.is_latent(table), software.precision[which] == Precision.FP8,
+        *_features(size, chip, waves), np.log2(pairs / chip.special * 1e6), table.phase == Phase.BACKWARD.value, stored, causal,
+        latent.is_latent(table), software.precision[which] == Precision.FP8.value,
     ]  # fmt: skip
     place = [np.log2(size.batch) / 2, np.log2(size.heads * size.queries) / 2, np.log2(size.keys)]
     place.append(WIDTH_CELLS * np.log2(size.widths))
     memory = _moved(size, stored) * alone / chip.hbm
-    return Work(compute, memory, columns, np.stack(place, 1), size.blocks, waves)
+    return Work(compute, memory, columns, np.array(place).T, size.blocks, waves)
 
 
 def compulsory_s(table: OperatorTable, software: Software, which: Ints, sku: Sku) -> Floats:
@@ -87,14 +87,14 @@ def compulsory_s(table: OperatorTable, software: Software, which: Ints, sku: Sku
     # a latent is read once: values are a part of the keys
     widths = np.where(latent.is_latent(table), table.head_dim, widths)
     cache = table.batch * table.kv_heads * keys * widths * _stored(table, software, which)
-    streamed = (table.phase == Phase.DECODE) & (cache > CACHES * sku.l2_bytes)
+    streamed = (table.phase == Phase.DECODE.value) & (cache > CACHES * sku.l2_bytes)
     found: Floats = np.where(streamed, cache / sku.hbm_bytes_per_s, 0.0)
     return found
 
 
 def _stored(table: OperatorTable, software: Software, which: Ints) -> Floats:
     """Bytes of an element of keys and values: expanded from a latent they come from a product, not from the cache."""
-    expanded = latent.is_latent(table) & (table.phase != Phase.DECODE) & (table.kv_heads > 1)
+    expanded = latent.is_latent(table) & (table.phase != Phase.DECODE.value) & (table.kv_heads > 1)
     return np.where(expanded, OUTPUT, software.column("cached_bytes")[which])
 
 
@@ -111,7 +111,7 @@ def _products(table: OperatorTable, size: Sizes, pairs: Floats, idle: Floats) ->
     forward = np.ceil(size.queries / QUERIES) * QUERIES / size.queries * np.minimum(idle, 8.0)
     packed = np.ceil(size.heads / size.kv / HEADS) * HEADS * size.kv / size.heads
     padded = np.where(size.decode, np.where(size.masked, 1.0, packed), forward)
-    done: Floats = 2 * pairs * size.widths * padded * np.where(table.phase == Phase.BACKWARD, 2.5, 1.0)
+    done: Floats = 2 * pairs * size.widths * padded * np.where(table.phase == Phase.BACKWARD.value, 2.5, 1.0)
     return done
 
 
@@ -122,7 +122,7 @@ def _features(size: Sizes, chip: Chip, waves: Floats) -> list[Any]:
     return [
         *map(log, (size.batch, size.heads, size.kv, size.widths, size.queries, size.keys, size.reach, group)),
         np.minimum(waves * chip.sms / size.blocks, 8),
-        *(log(np.clip(n / chip.sms, 1 / 256, 64)) for n in (size.blocks, size.batch * size.heads, splits)),
+        *(log(np.minimum(np.maximum(n / chip.sms, 1 / 256), 64)) for n in (size.blocks, size.batch * size.heads, splits)),
         *(np.minimum(np.ceil(n / chip.sms) * chip.sms / n, 8) for n in (size.batch * size.heads, size.batch * size.kv)),
         size.queries % QUERIES > 0, size.decode, size.alone, size.masked, np.where(size.masked, np.minimum(waves, 8), 0),
         np.where(size.masked, log(group), 0), np.where(size.masked, log(size.keys), 0),

@@ -28,7 +28,7 @@ def answer(
 ) -> tuple[regression.Answer, Work, Floats]:
     """As residual.answer. model["shortest"]: cached keys, of a forward tokens, of each software's shortest sequence."""
     least = np.asarray(model.get("shortest", np.zeros(len(model["software"]), np.int64)))[software]
-    square = (table.phase == Phase.DECODE) | (table.seq_q == table.seq_kv)
+    square = (table.phase == Phase.DECODE.value) | (table.seq_q == table.seq_kv)
     rows = np.flatnonzero(square & (table.seq_kv < least))
     found, work, floor = residual.answer(table, software, model, sku, worker)
     if not len(rows):
@@ -36,7 +36,7 @@ def answer(
     some, which, least = table.select(rows), software[rows], least[rows]
     near, _, _ = residual.answer(_lasting(some, least), which, model, sku, worker)
     twice, _, _ = residual.answer(_lasting(some, 2 * least), which, model, sku, worker)
-    steep = np.maximum(twice.time_s - near.time_s, 0) * np.where(some.phase == Phase.DECODE, TRAFFIC, 1.0)
+    steep = np.maximum(twice.time_s - near.time_s, 0) * np.where(some.phase == Phase.DECODE.value, TRAFFIC, 1.0)
     time_s = near.time_s - steep * (1 - _counted(some, which, model, sku) / least)
     return _put(found, near, np.maximum(time_s, np.minimum(floor[rows], near.time_s)), rows), work, floor
 
@@ -44,14 +44,16 @@ def answer(
 def _counted(table: OperatorTable, which: Ints, model: Any, sku: Sku) -> Ints:
     """Keys that a kernel works on: a decode in tiles takes a whole one."""
     software = residual.OPEN(model).software
-    tiled = (table.phase == Phase.DECODE) & ~decode.masked(table, Chip.one(sku, model, len(table)), software, which)
+    tiled = (table.phase == Phase.DECODE.value) & ~decode.masked(
+        table, Chip.one(sku, model, len(table)), software, which
+    )
     counted: Ints = np.where(tiled, np.maximum(table.seq_kv, TILE), table.seq_kv)
     return counted
 
 
 def _lasting(table: OperatorTable, keys: Ints) -> OperatorTable:
     """The rows with other lengths: of a decode the cached keys, of a forward the tokens."""
-    return replace(table, seq_kv=keys, seq_q=np.where(table.phase == Phase.DECODE, table.seq_q, keys))
+    return replace(table, seq_kv=keys, seq_q=np.where(table.phase == Phase.DECODE.value, table.seq_q, keys))
 
 
 def _put(found: regression.Answer, near: regression.Answer, time_s: Floats, rows: Ints) -> regression.Answer:

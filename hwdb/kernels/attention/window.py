@@ -27,7 +27,7 @@ def cuts(table: OperatorTable) -> NDArray[np.bool_]:
 
 def without(table: OperatorTable) -> OperatorTable:
     """The rows without windows that have the same work; others, and forwards that are not square, as they stand."""
-    hidden, decode = cuts(table), table.phase == Phase.DECODE
+    hidden, decode = cuts(table), table.phase == Phase.DECODE.value
     square = hidden & ~decode & (table.seq_q == table.seq_kv)
     reach = table.window + BEYOND
     whole = np.where(square, 2 * reach, np.where(decode & hidden, reach, table.seq_kv))

@@ -64,19 +64,12 @@ def problem(m: Any, n: Any, k: Any, groups: Any, layout: Ints, precision: Ints) 
     """Rows of y[m,n] = x[m,k] w[n,k]^T in the layouts of table.Layout."""
     m32, n32, k32 = (np.asarray(size, np.float32) for size in (m, n, k))
     element = ELEMENT[precision]
-    lead_x = np.where(layout == Layout.WEIGHT_GRADIENT, m32, k32)
-    lead_w = np.where(layout == Layout.FORWARD, k32, n32)
-    worst = np.full(len(m32), 256.0, np.float32)
-    for size, width in ((lead_x, element), (lead_w, element), (n32, OUTPUT[precision])):
-        worst = np.minimum(worst, _power_of_two(size * width))
+    lead_x = np.where(layout == Layout.WEIGHT_GRADIENT.value, m32, k32)
+    lead_w = np.where(layout == Layout.FORWARD.value, k32, n32)
+    whole = np.array([lead_x * element, lead_w * element, n32 * OUTPUT[precision]]).astype(np.int64)
+    power_of_two = np.minimum.reduce(whole & -whole)  # the largest that divides all of these bytes
+    worst = np.minimum(power_of_two, 256).astype(np.float32)
     return Problem(m32, n32, k32, np.asarray(groups, np.float32), layout, precision, element, worst)
-
-
-def _power_of_two(size_bytes: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Largest power of two that divides a size in bytes, at most 256."""
-    whole = size_bytes.astype(np.int64)
-    power: NDArray[np.float32] = np.minimum(whole & -whole, 256).astype(np.float32)
-    return power
 
 
 def features(p: Problem, sms: int) -> NDArray[np.float32]:
@@ -84,19 +77,20 @@ def features(p: Problem, sms: int) -> NDArray[np.float32]:
     columns = np.empty((5 + len(FLAGS) + 2 * len(STEPS) + len(TILES), len(p.m)), np.float32)
     for first in range(0, len(p.m), BLOCK):
         rows = slice(first, first + BLOCK)
-        _fill(columns[:, rows], p[rows], sms)
+        _fill(columns[:, rows], p[rows] if len(p.m) > BLOCK else p, sms)
     return columns.T  # column by column: what reads it multiplies by a matrix and minds no order
 
 
 def _fill(columns: NDArray[np.float32], p: Problem, sms: int) -> None:
     one_m, one_n = 1 / p.m, 1 / p.n
     over_m, over_n = np.ceil(p.m / SIZES), np.ceil(p.n / SIZES)  # a product with 1/size would miss whole tiles
-    steps = np.stack([np.minimum(over_m[STEP] * one_m * SIZES[STEP], 8), over_n[STEP] * (one_n * SIZES[STEP])], 1)
+    sizes = SIZES[STEP]
+    columns[5 + len(FLAGS) : -len(TILES) : 2] = np.minimum(over_m[STEP] * one_m * sizes, 8)
+    columns[6 + len(FLAGS) : -len(TILES) : 2] = over_n[STEP] * (one_n * sizes)
     waves = np.ceil(over_n[TILE_N] * over_m[TILE_M] * (p.groups / np.float32(sms)))
     waste = waves * (one_m * one_n / p.groups) * (np.float32(sms) * SIZES[TILE_N] * SIZES[TILE_M])
-    np.log2(np.stack([p.m, p.n, p.k, p.alignment, p.groups]), out=columns[:5])
+    np.log2(np.array([p.m, p.n, p.k, p.alignment, p.groups]), out=columns[:5])
     columns[5 : 5 + len(FLAGS)] = p.precision == FLAGS
-    columns[5 + len(FLAGS) : -len(TILES)] = steps.reshape(-1, len(p.m))
     np.log2(np.minimum(waste, WASTE_MAX), out=columns[-len(TILES) :])
 
 
@@ -124,14 +118,21 @@ class ChoiceModel(Record):
         known: Ints = have[np.abs(np.arange(KINDS)[:, None] - have).argmin(1)]
         return known
 
+    @cached_property
+    def _first(self) -> list[int]:
+        """Where the classes of each kind begin, which stand together."""
+        found: list[int] = np.searchsorted(self.classes[:, 0], np.arange(KINDS)).tolist()
+        return found
+
     def choose(self, p: Problem, sms: int) -> Choice:
         kinds = self._known[kind_of(p)]
-        order = np.argsort(kinds.astype(np.int16), kind="stable")
+        order = kinds.astype(np.int16).argsort(kind="stable")
         inputs, kinds = features(p[order], sms), kinds[order]
         index = np.zeros(len(order), np.int64)
-        for first, last in pairwise([*np.flatnonzero(np.diff(kinds, prepend=-1)), len(kinds)]):
-            mine = np.flatnonzero(self.classes[:, 0] == kinds[first])
-            index[order[first:last]] = mine[self.nets[int(kinds[first])](inputs[first:last]).argmax(1)]
+        ends = [*(np.flatnonzero(kinds[1:] != kinds[:-1]) + 1).tolist(), len(kinds)]
+        for first, last in pairwise([0, *ends] if len(kinds) else []):
+            kind = int(kinds[first])
+            index[order[first:last]] = self._first[kind] + self.nets[kind](inputs[first:last]).argmax(1)
         _, algorithm, tile_n, tile_m, split = self.classes[index].T
         width, height = tile_n.astype(np.float32), tile_m.astype(np.float32)
         pieces = np.ones(len(index), np.float32)
@@ -178,7 +179,7 @@ KINDS = len(POOLS) * len(Layout) * 2 * (len(M_EDGES) + 1)
 def kind_of(p: Problem) -> Ints:
     """Which net answers: family of formats, layout, whether operands are aligned for TMA, range of m."""
     kinds: Ints = (POOL[p.precision] * len(Layout) + p.layout) * 2 + (p.alignment >= TMA_BYTES)
-    return kinds * (len(M_EDGES) + 1) + np.searchsorted(M_EDGES, p.m)
+    return kinds * (len(M_EDGES) + 1) + M_EDGES.searchsorted(p.m)
 
 
 def split_features(
@@ -194,7 +195,7 @@ def split_features(
         np.log2(np.floor(np.maximum(2 * fill, 1))), np.log2(np.maximum(np.floor(steps / SPLIT_STEPS), 1)),
     ]  # fmt: skip
     columns += [(algorithm == code).astype(np.float32) for code in (66, 23, 24, 21, 55, 20)]
-    return np.asarray(np.stack(columns, 1), np.float32)
+    return np.ascontiguousarray(np.array(columns, np.float32).T)
 
 
 def fit(harvest: Mapping[str, NDArray[Any]], sms: int, epochs: int = 100) -> ChoiceModel:

@@ -40,19 +40,23 @@ PROLOGUE_CYCLES = 1100.0  # fill the pipeline, drain the accumulators: residual 
 SHARED_BYTES_PER_CLOCK = 64.0  # per SM from L2 into shared memory
 BANDWIDTH = 0.9  # of the datasheet's
 SPLIT_S = 1.5e-6  # the reduction kernel of split-K
-OLD_TENSOR_RATE = {23: 0.6, 24: 0.35, 21: 0.6, 43: 0.6}  # cuBLASLt's sm80 and sm75 kernels on Hopper, of its peak
+TENSOR_RATE = np.ones(256, np.float32)  # of Hopper's peak, by cuBLASLt's algorithm code: its sm80 and sm75 kernels
+TENSOR_RATE[[23, 24, 21, 43]] = 0.6, 0.35, 0.6, 0.6
 # With six nets, 150 passes and batches of 128, three times the work, points left out are as far off (H100: 4.79 for 4.75 %)
 PLAN = mlp.Training(hidden=(128, 64), epochs=100, batch=256, rate=4e-3, decay=0.1)
 LOCAL = mlp.Training(hidden=(24, 16), epochs=40, batch=128, rate=4e-3, decay=0.1)  # where errors are large
 NVJET = 66  # cuBLASLt's algorithm code of its Hopper kernels
 SMOOTH = 6.0  # exponent with which two walls join
 # Formats of which only single products were measured (and outer products of a few KB), and rows of the tallest of those
-SINGLE, TALL = (Precision.FP32, Precision.TF32), 16384.0
+SINGLE, TALL = np.array([code in (Precision.FP32, Precision.TF32) for code in Precision]), 16384.0
 # Log half-widths of 90 % intervals that this adds: nine in ten of 164 measured bf16 batches of 128 rows and more take 19 % less to 19 %
 # more than such an answer (bias +2 %), of 94 of fewer rows 17 % less to 80 % more (scripts/research/judge_batches.py, 2026-11-28)
 STACKED_ROWS, STACKED, STACKED_FEW = 128, 0.2, 0.58
 NO_FLAG = (Precision.BF16, Precision.FP8_BLOCK)  # the nets' inputs do not grow with formats that are added
-ENCODED = tuple(code for code in Precision if code not in NO_FLAG)
+ENCODED = np.array([code for code in Precision if code not in NO_FLAG])[:, None]
+GRADIENTS = np.array([Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT])[:, None]
+ALGORITHMS = np.array([66, 23, 24, 13, 11])[:, None]
+INPUTS = 19 + len(GRADIENTS) + len(ENCODED) + len(ALGORITHMS) + 1
 
 
 class Physics(Record):
@@ -99,20 +103,19 @@ def physics(p: Problem, choice: Choice, sku: Sku) -> Physics:
 
 def blocks_per_sm(choice: Choice) -> NDArray[np.float32]:
     """Blocks that share an SM: nvjet runs one persistent block, older kernels as many as their tiles let in."""
-    older = np.clip(np.floor(32768 / (choice.tile_n * choice.tile_m)), 1, 4)
+    older = np.minimum(np.maximum(np.floor(32768 / (choice.tile_n * choice.tile_m)), 1), 4)
     return np.where(choice.algorithm == NVJET, 1, older).astype(np.float32)
 
 
 def _cycles_per_step(p: Problem, choice: Choice, sku: Sku) -> NDArray[np.float32]:
-    rate = _flops_per_clock(sku)[p.precision]
-    for algorithm, share in OLD_TENSOR_RATE.items():
-        rate = np.where(choice.algorithm == algorithm, rate * np.float32(share), rate)
+    rate = _flops_per_clock(sku)[p.precision] * TENSOR_RATE[choice.algorithm]
     matrix = 2 * choice.tile_n * choice.tile_m * (STEP_BYTES / p.element) / rate
     operands = (choice.tile_n + choice.tile_m) * np.float32(STEP_BYTES / SHARED_BYTES_PER_CLOCK)
     slower: NDArray[np.float32] = np.maximum(matrix, operands)
     return slower
 
 
+@lru_cache(maxsize=64)
 def _flops_per_clock(sku: Sku) -> NDArray[np.float32]:
     keys = [FORMATS[precision].peak for precision in Precision]
     rates = [float(sku.flops_per_clock[key].value) if key in sku.flops_per_clock else np.nan for key in keys]
@@ -124,32 +127,34 @@ def features(p: Problem, work: Physics, sms: int) -> NDArray[np.float32]:
     choice = work.choice
     pieces = work.tiles * choice.split
     steps = p.k * p.element / STEP_BYTES / choice.split
-    share = np.asarray(work.compute_s / (work.compute_s + work.memory_s), np.float32)
-    log = np.log2
-    columns = [
-        log(p.m), log(p.n), log(p.k), log(p.alignment), log(p.groups),
-        log(choice.tile_m), log(choice.tile_n), log(choice.split), log(steps),
-        log(np.clip(pieces / np.float32(sms), 1 / 132, 64)), log(work.waves), np.minimum(work.waves * np.float32(sms) / pieces, 16),
-        log(work.padding), share, log(np.asarray(work.base_s * 1e6, np.float32)),
-        log(np.asarray(work.memory_s * 1e6, np.float32)), log(np.asarray(work.compute_s * 1e6, np.float32)),
-        np.minimum(p.m / np.float32(64), 4), (choice.tile_n * choice.tile_m > 128 * 256 - 1).astype(np.float32),
+    base, memory, compute = work.base_s * 1e6, work.memory_s * 1e6, work.compute_s * 1e6
+    sizes = [
+        p.m, p.n, p.k, p.alignment, p.groups, choice.tile_m, choice.tile_n, choice.split, steps,
+        np.minimum(np.maximum(pieces / np.float32(sms), 1 / 132), 64), work.waves, work.padding, base, memory, compute,
     ]  # fmt: skip
-    columns += [(p.layout == layout).astype(np.float32) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
-    columns += [(p.precision == code).astype(np.float32) for code in ENCODED]
-    columns += [(choice.algorithm == code).astype(np.float32) for code in (66, 23, 24, 13, 11)]
-    columns += [np.zeros(len(p.m), np.float32)]  # 1 where a fit takes rows of a sibling
-    return np.stack(columns).T.astype(np.float32, copy=False)
+    columns = np.empty((INPUTS, len(p.m)), np.float32)
+    logs = np.log2(np.array(sizes, np.float32))
+    columns[:11], columns[12], columns[14:17] = logs[:11], logs[11], logs[12:]
+    columns[11] = np.minimum(work.waves * np.float32(sms) / pieces, 16)
+    columns[13] = work.compute_s / (work.compute_s + work.memory_s)
+    columns[17] = np.minimum(p.m / np.float32(64), 4)
+    columns[18] = choice.tile_n * choice.tile_m > 128 * 256 - 1
+    columns[19:21] = p.layout == GRADIENTS
+    columns[21:-6] = p.precision == ENCODED
+    columns[-6:-1] = choice.algorithm == ALGORITHMS
+    columns[-1] = 0  # 1 where a fit takes rows of a sibling
+    return columns.T
 
 
 def rows_of(p: Problem, work: Physics, sms: int) -> regression.Rows:
     """Rows for the residual: place log2(m, n, k); group precision x layout x aligned; family precision x surety."""
     aligned = (p.alignment >= 16).astype(np.int64)
     # well aligned shapes are surer, and surest with a round number of tokens, as models are run: whole tiles
-    tokens = np.where(p.layout == Layout.WEIGHT_GRADIENT, p.k, p.m).astype(np.int64)
+    tokens = np.where(p.layout == Layout.WEIGHT_GRADIENT.value, p.k, p.m).astype(np.int64)
     well = p.alignment >= 128
     round_tokens = (tokens % 64 == 0) | ((tokens < 64) & (tokens & (tokens - 1) == 0))
     surety = aligned + well + (well & round_tokens)
-    place = np.stack([np.log2(p.m), np.log2(p.n), np.log2(p.k)], 1).astype(np.float64)
+    place = np.log2(np.array([p.m, p.n, p.k])).T.astype(np.float64)
     group = (p.precision * len(Layout) + p.layout) * 2 + aligned
     return regression.Rows(work.base_s, features(p, work, sms), place, group, p.precision * 4 + surety)
 
@@ -254,7 +259,7 @@ def predict(table: OperatorTable, model: Mapping[str, Any], sku: Sku, state: Sta
     A precision and layout that was never measured is answered by the roofline; a shape beyond FAR octaves by both. A batch in a
     format of SINGLE has the tiles of one tall product.
     """
-    batched = (table.groups > 1) & (table.k > 1) & np.isin(table.precision, SINGLE)
+    batched = (table.groups > 1) & (table.k > 1) & SINGLE[table.precision]
     if not batched.any():
         return _predicted(table, model, sku, state)
     rows, others = np.flatnonzero(batched), np.flatnonzero(~batched)
@@ -308,17 +313,18 @@ def _fitted(table: OperatorTable, model: GemmModel, sku: Sku) -> Times:
     scale = answer.time_s / work.base_s
     compute_s, memory_s = work.compute_s * scale, work.memory_s * scale
     overhead = LAUNCH_S * scale
-    walls = np.stack([compute_s, memory_s, np.zeros_like(overhead), overhead])
+    none = np.zeros(len(time_s))
+    walls = np.array([compute_s, memory_s, none, overhead])
     used = np.array(present(work.choice.index), np.int64)  # of some three thousand
-    full = compute_s * work.filled  # the share of the last wave that works
+    full, bound = compute_s * work.filled, compute_s >= memory_s  # the share of the last wave that works
     return Times(
         time_s=time_s, low_s=answer.low_s, high_s=answer.high_s,
-        compute_s=compute_s, memory_s=memory_s, special_s=np.zeros_like(time_s), launch_s=overhead,
-        padding_s=np.where(compute_s >= memory_s, full * (1 - 1 / work.padding), 0.0),
-        wave_s=np.where(compute_s >= memory_s, compute_s - full, 0.0),
+        compute_s=compute_s, memory_s=memory_s, special_s=none, launch_s=overhead,
+        padding_s=np.where(bound, full * (1 - 1 / work.padding), 0.0),
+        wave_s=np.where(bound, compute_s - full, 0.0),
         alignment_s=np.where(p.alignment < 16, np.maximum(time_s - work.aligned_s, 0.0), 0.0),
         wall=walls.argmax(0), trust=extrapolation.trust(answer.distance, "gemm", Trust.MEASURED),
-        distance=answer.distance, kernel=np.searchsorted(used, work.choice.index), tiles=work.tiles.astype(float), waves=work.waves.astype(float),
+        distance=answer.distance, kernel=used.searchsorted(work.choice.index), tiles=work.tiles.astype(float), waves=work.waves.astype(float),
         refusal=np.full(len(time_s), -1), kernel_names=tuple(map(model.choice.name, used.tolist())),
     )  # fmt: skip
 

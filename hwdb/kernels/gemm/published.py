@@ -50,33 +50,33 @@ ALIGNED_N, ALIGNED_ROW = (
 def worker(table: OperatorTable, chip: Chip, which: Ints, software: Software) -> Work:
     """Walls, and how every tile fits the shape."""
     m, n, k = np.maximum(table.m, 1.0), np.maximum(table.n, 1).astype(float), np.maximum(table.k, 1).astype(float)
-    generations, mine = np.unique(chip.generation, return_inverse=True)
-    steps = np.array([[origin.step(one) for origin in software.origins] for one in generations.tolist()])[mine, which]
+    steps = np.array([software.steps(one) for one in chip.generations])[chip.place, which]
     m, groups = padded(m, steps), np.maximum(table.groups, 1.0)
     precision = software.precision[which]
     element = gemm_choice.ELEMENT[precision].astype(float)
     cast = software.column("quantises")[which]
     rate = chip.at(precision) / chip.sms
-    compute = np.full(len(m), np.inf)
+    compute, splits = np.full(len(m), np.inf), np.maximum(np.floor(k / SPLIT), 1)
     count, waves, columns = np.ones(len(m)), np.ones(len(m)), []
     for tile_m, tile_n in TILES:
         high = np.where(steps > 0, np.ceil(m / tile_m), np.maximum(m / tile_m, 1.0))
         here = high * np.ceil(n / tile_n) * groups
-        pieces = np.clip(np.floor(chip.sms / here), 1, np.maximum(np.floor(k / SPLIT), 1))
+        pieces = np.minimum(np.maximum(np.floor(chip.sms / here), 1), splits)
         rounds = np.ceil(here * pieces / chip.sms)
         harmonic = tile_m * tile_n / (tile_m + tile_n)
         time = rounds * (2 * tile_m * tile_n * k / pieces / (rate * harmonic / (harmonic + FULL)) + WAVE_S)
         better = time < compute
-        compute, count, waves = (np.where(better, a, b) for a, b in ((time, compute), (here, count), (rounds, waves)))
+        for found, new in ((compute, time), (count, here), (waves, rounds)):
+            np.copyto(found, new, where=better)
         columns += [
             np.minimum(np.ceil(here / chip.sms) * chip.sms / here, 16),
-            np.log2(np.clip(here / chip.sms, 1 / 16, 64)),
+            np.log2(np.minimum(np.maximum(here / chip.sms, 1 / 16), 64)),
         ]
     moved = groups * ((m * k + n * k) * element + 2 * m * n) + np.where(cast, m * k * (2 + element), 0.0)
     memory = moved / chip.hbm
     sizes = [np.log2(m), np.log2(n), np.log2(k), np.log2(groups), np.minimum(m / 64, 4)]
     formats = [precision == code for code in sorted(set(software.precision.tolist()))]
-    place = np.stack([np.log2(m), np.log2(n), np.log2(k)], 1)
+    place = np.array(sizes[:3]).T
     sides = ((n, ALIGNED_N), (k * element, ALIGNED_ROW))
     aligned = [np.log2(np.gcd(np.maximum(size, 1).astype(np.int64), most)) for size, most in sides]
     return Work(compute, memory, [*sizes, *columns, *formats], place, count, waves, aligned)
@@ -114,13 +114,13 @@ def _known(table: OperatorTable, software: Ints, model: Mapping[str, Any], sku: 
     found, between = _narrow(table, software, model, sku, found)
     alone = (table.library == 0) & opened.column("quantises")[software]
     factor = tiles.alignment(learned) * np.where(alone, 1 - _cast_share(table, found, sku), 1.0)
-    odd, turned = (tiles.alignment(learned) > 1) | between, table.layout != Layout.FORWARD
+    odd, turned = (tiles.alignment(learned) > 1) | between, table.layout != Layout.FORWARD.value
     widened = (
         np.where(alone, transfer.error("cast", sku), 0.0) + np.where(turned, transfer.error("layout", sku), 0.0)
         + np.where(odd & ~between, np.log(assumptions()["alignment"]["widening"]), 0.0)
     )  # fmt: skip
     uneven = (table.m.astype(np.int64) & (table.m.astype(np.int64) - 1)) > 0
-    stepped = np.array([origin.step(sku.generation) > 1 for origin in opened.origins])[software]
+    stepped = opened.steps(sku.generation)[software] > 1
     more = np.where(stepped, BETWEEN_STEPS, BETWEEN) * uneven
     widened = widened + more * np.log(found.high_s / found.time_s)
     trust = np.where(odd | turned, Trust.DATASHEET, Trust.PUBLISHED)
@@ -138,9 +138,10 @@ def _narrow(
     columns can run fewer: the time lies between its own and the one with that cost, and the distance is to WIDER columns.
     """
     rows = np.flatnonzero((sku.vendor == "amd") & (table.n < WIDER) & (table.n % NARROWEST > 0))
-    mine = np.isin(np.arange(len(table)), rows)
+    mine = np.zeros(len(table), bool)
     if not len(rows):
         return found, mine
+    mine[rows] = True
     some = table.select(rows)
     wide, _, _ = residual.answer(replace(some, n=np.full(len(rows), WIDER)), software[rows], model, sku, worker)
     sides = np.stack([found.time_s[rows], wide.time_s])

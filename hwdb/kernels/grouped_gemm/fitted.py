@@ -58,7 +58,7 @@ class Work(Record):
 def work(table: OperatorTable, sku: Sku) -> Work:
     """Walls at the datasheet's rates. Tiles over the rows of every expert; of a weight gradient over every expert's matrix."""
     groups = np.maximum(table.groups, 1.0)
-    gradient = table.layout == Layout.WEIGHT_GRADIENT
+    gradient = table.layout == Layout.WEIGHT_GRADIENT.value
     per_group = np.maximum(np.where(gradient, table.k, table.m) / groups, 1.0)
     row_tiles = np.where(gradient, groups * np.ceil(table.m / TILE_ROWS), _row_tiles(table.m, groups, table.skew))
     tiles = row_tiles * np.ceil(table.n / TILE_COLS)
@@ -94,7 +94,7 @@ def _rows(table: OperatorTable, w: Work, constants: Floats, sku: Sku) -> regress
         np.minimum(w.per_group / 64, 4.0), START[0] / base,
     ]  # fmt: skip
     columns += [(table.layout == layout) for layout in (Layout.INPUT_GRADIENT, Layout.WEIGHT_GRADIENT)]
-    gradient = table.layout == Layout.WEIGHT_GRADIENT
+    gradient = table.layout == Layout.WEIGHT_GRADIENT.value
     cols, depth = np.maximum(table.n, 1), np.maximum(np.where(gradient, table.m, table.k), 1)
     place = np.stack([log(w.per_group), log(cols), log(depth)], 1)
     return regression.Rows(base, np.stack(columns, 1).astype(np.float32), place, table.layout, table.layout)
@@ -186,8 +186,8 @@ def table(measurements: Mapping[str, Measurements]) -> OperatorTable:
     """One row a measured point; a weight gradient's rows are its depth."""
     c = measurements["grouped_gemm"]
     layout = np.array([LAYOUTS[str(kind)] for kind in c["kind"]], np.int64)
-    gradient = layout == Layout.WEIGHT_GRADIENT
-    turned = layout == Layout.INPUT_GRADIENT
+    gradient = layout == Layout.WEIGHT_GRADIENT.value
+    turned = layout == Layout.INPUT_GRADIENT.value
     m, n, k = (c[name].astype(float) for name in ("m", "n", "k"))
     groups = c["groups"].astype(float)
     columns = {

@@ -30,7 +30,7 @@ def times(
     total = np.maximum(work.compute_s, work.memory_s)
     scale = np.maximum(answer.time_s - floor_s, 0.1 * answer.time_s) / total
     none = np.zeros(len(strange))
-    walls = np.stack([work.compute_s * scale, work.memory_s * scale, none, np.minimum(floor_s, answer.time_s)])
+    walls = np.array([work.compute_s * scale, work.memory_s * scale, none, np.minimum(floor_s, answer.time_s)])
     return Times(
         time_s=answer.time_s * blank, low_s=answer.low_s * np.exp(-widened) * blank,
         high_s=answer.high_s * np.exp(widened) * blank, compute_s=walls[Wall.COMPUTE], memory_s=walls[Wall.MEMORY],

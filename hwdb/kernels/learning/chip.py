@@ -17,14 +17,15 @@ from tilewise.hwdb.table import Floats, Ints
 
 
 class Chip(Record):
-    """code: which of the GPUs fitted together; generation; sms, hbm (datasheet bytes/s), special (exp/s): shape (rows,);
+    """code: which of the GPUs fitted together; sms, hbm (datasheet bytes/s), special (exp/s): shape (rows,);
 
-    peak: dense FLOP/s of every Precision, shape (rows, precisions); of a format that the GPU lacks that of bf16, in which
-    its values are multiplied after a cast
+    place: index of each row's GPU into `generations` and `peak`, dense FLOP/s of every Precision, shape (gpus, precisions); of a
+    format that the GPU lacks that of bf16, in which its values are multiplied after a cast
     """
 
     code: Ints
-    generation: NDArray[np.str_]
+    place: Ints
+    generations: tuple[str, ...]
     sms: Floats
     hbm: Floats
     special: Floats
@@ -34,10 +35,9 @@ class Chip(Record):
     def of(cls, skus: Sequence[Sku], which: Ints) -> Chip:
         """The chip of every row; which: index into `skus`, shape (rows,)."""
         facts = np.array([[sku.sm_count, sku.hbm_bytes_per_s, sku.exp_per_s] for sku in skus], float)
+        sms, hbm, special = facts.T[:, which]
         peaks = np.array([_peaks(sku) for sku in skus])
-        sms, hbm, special = facts[which].T
-        generation = np.array([sku.generation for sku in skus])
-        return cls(which, generation[which], sms, hbm, special, peaks[which])
+        return cls(which, which, tuple(sku.generation for sku in skus), sms, hbm, special, peaks)
 
     @classmethod
     def one(cls, sku: Sku, model: Mapping[str, Any], rows: int) -> Chip:
@@ -47,8 +47,13 @@ class Chip(Record):
 
     def at(self, precision: Ints) -> Floats:
         """Dense FLOP/s of each row's own precision."""
-        rate: Floats = self.peak[np.arange(len(precision)), precision]
+        rate: Floats = self.peak[self.place, precision]
         return rate
+
+    def of_generation(self, *names: str) -> NDArray[np.bool_]:
+        """Rows that run on one of these generations."""
+        found: NDArray[np.bool_] = np.array([one in names for one in self.generations])[self.place]
+        return found
 
 
 def _peaks(sku: Sku) -> list[float]:

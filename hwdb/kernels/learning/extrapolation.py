@@ -28,13 +28,13 @@ def widened(answer: Answer, family: str) -> Answer:
 def trust(distance: Floats, family: str, near: Trust) -> Ints:
     """`near` as far as the law was tested and what distance adds stays below what an assumed ceiling does; then DATASHEET."""
     surely = np.exp(_added(distance, family)) <= assumptions()["datasheet_widening"]
-    near_enough = surely & (np.nan_to_num(distance, nan=np.inf) <= facts()["reach"])
+    near_enough = surely & (distance <= facts()["reach"])  # not where it is NaN
     return np.where(near_enough, int(near), int(Trust.DATASHEET))
 
 
 def _added(distance: Floats, family: str) -> Floats:
     """To the half-width of log(time); nothing where no measurement stands behind a row."""
-    octaves, law = np.nan_to_num(distance), facts()["family"][family]
+    octaves, law = np.fmax(distance, 0.0), facts()["family"][family]
     tested = np.minimum(octaves, facts()["reach"])
     added: Floats = law["growth"] * tested + law["beyond"] * (octaves - tested)
     return added

@@ -7,7 +7,7 @@ No framework: hwdb must not import one, and the nets have a few thousand weights
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import count, pairwise
 from typing import Any
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.record import Record
 
 Matrix = NDArray[np.float32]
+Layers = tuple[tuple[Matrix, Matrix], ...]
 
 # Rows of one product. A BLAS takes another kernel, which rounds otherwise, for another number of rows; within 8 rows,
 # no more than any kernel of OpenBLAS takes at once, every row is rounded alike.
@@ -34,27 +35,15 @@ class Mlp(Record):
     biases: tuple[Matrix, ...]
 
     @cached_property
-    def _first(self) -> tuple[Matrix, Matrix]:
-        """The first layer with the standardisation in it."""
+    def layers(self) -> Layers:
+        """Weight and bias of every layer; the standardisation is in the first."""
         weight = self.weights[0].astype(np.float64) * self.scale[:, None]
-        bias = self.biases[0] - self.mean @ weight
-        return weight.astype(np.float32), bias.astype(np.float32)
+        first = weight.astype(np.float32), (self.biases[0] - self.mean @ weight).astype(np.float32)
+        return first, *zip(self.weights[1:], self.biases[1:], strict=True)
 
     def __call__(self, features: Matrix) -> Matrix:
-        """Outputs, shape (rows, outputs), of features, shape (rows, inputs): of a row the same bits whatever rows it is among."""
-        rows, inputs = features.shape
-        if rows > PIECE:
-            return np.concatenate([self(features[first : first + PIECE]) for first in range(0, rows, PIECE)])
-        weight, bias = self._first
-        blocks = np.zeros((-(-rows // BLOCK), BLOCK, inputs), np.float32)
-        blocks.reshape(-1, inputs)[:rows] = features
-        x = blocks @ weight
-        x += bias
-        for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            np.maximum(x, 0, out=x)
-            x = x @ weight
-            x += bias
-        return x.reshape(-1, x.shape[2])[:rows]
+        """Outputs, shape (rows, outputs), of features, shape (rows, inputs)."""
+        return evaluated(self.layers, features)
 
     def to_arrays(self, prefix: str) -> dict[str, Matrix]:
         """Everything as named arrays, for a file (hwdb/arrays.py); weights in half precision (an error of 0.05 % each)."""
@@ -77,6 +66,32 @@ class Mlp(Record):
             tuple(get(f"w{i}") for i in layers),
             tuple(get(f"b{i}") for i in layers),
         )
+
+
+def together(nets: Sequence[Mlp]) -> Layers:
+    """The layers of nets that are alike, to be evaluated as one: with a first axis of nets, and one for the blocks of rows."""
+    layers = zip(*(net.layers for net in nets), strict=True)
+    return tuple(
+        (np.array([w for w, _ in one])[:, None], np.array([b for _, b in one])[:, None, None]) for one in layers
+    )
+
+
+def evaluated(layers: Layers, features: Matrix) -> Matrix:
+    """Outputs, shape (..., rows, outputs), of features, shape (rows, inputs): of a row the same bits whatever rows it is among."""
+    rows, inputs = features.shape
+    if rows > PIECE:
+        pieces = [evaluated(layers, features[first : first + PIECE]) for first in range(0, rows, PIECE)]
+        return np.concatenate(pieces, -2)
+    blocks = np.zeros((-(-rows // BLOCK), BLOCK, inputs), np.float32)
+    blocks.reshape(-1, inputs)[:rows] = features
+    (weight, bias), *deeper = layers
+    x = blocks @ weight
+    x += bias
+    for weight, bias in deeper:
+        np.maximum(x, 0, out=x)
+        x = x @ weight
+        x += bias
+    return x.reshape(*x.shape[:-3], -1, x.shape[-1])[..., :rows, :]
 
 
 class Nets(Mapping[int, Mlp]):

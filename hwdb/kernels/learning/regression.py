@@ -11,6 +11,7 @@ interval is another matter (extrapolation.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -90,14 +91,22 @@ class Regression(Record):
     limit: float
     usual: mlp.Mlp | None = None
 
+    @cached_property
+    def _layers(self) -> mlp.Layers:
+        return mlp.together(self.nets)
+
+    @cached_property
+    def _last(self) -> Ints:
+        return np.array(self.grid.shape[1:]) - 1
+
     def residual(self, features: NDArray[np.float32]) -> Floats:
         return self.outputs(features)[0]
 
     def outputs(self, features: NDArray[np.float32]) -> tuple[Floats, Floats | float]:
         """The residual, and the usual error of rows like these (1: alike)."""
         known = features[:, : len(self.nets[0].mean)]  # an older calibration lacks what was added since
-        found = _mean(self.nets, known)
-        residual = np.clip(found[:, 0], -self.limit, self.limit)
+        found = _mean(self._layers, known)
+        residual = np.minimum(np.maximum(found[:, 0], -self.limit), self.limit)
         if found.shape[1] > 1:
             return residual, np.minimum(np.exp(found[:, 1]), USUAL_MAX)
         return residual, 1.0 if self.usual is None else _usual(self.usual, known)
@@ -106,15 +115,15 @@ class Regression(Record):
         """share: how much of the residual a row takes."""
         residual, usual = self.outputs(rows.features)
         time_s = rows.base_s * np.exp(share * residual)
-        region = np.minimum(rows.family, len(self.margins) - 1), np.searchsorted(BAND_EDGES_S, time_s)
+        region = np.minimum(rows.family, len(self.margins) - 1), BAND_EDGES_S.searchsorted(time_s)
         factor = np.exp(np.minimum(self.margins[region] * usual, self.limit))  # no more than a residual may explain
         return Answer(time_s, time_s / factor, time_s * factor, self.distance(rows))
 
     def distance(self, rows: Rows) -> Floats:
         """Octaves beyond the cells that neighbour a measured one, which are as good; NaN for a group never measured."""
         at = rows.place - self.origin
-        cell = np.round(at).astype(np.int64)
-        inside = np.clip(cell, 0, np.array(self.grid.shape[1:]) - 1)
+        cell = np.rint(at).astype(np.int64)
+        inside = np.minimum(np.maximum(cell, 0), self._last)
         known = (rows.group >= 0) & (rows.group < len(self.grid))
         octaves = self.grid[np.where(known, rows.group, 0), *inside.T]
         found = np.where(known, octaves, np.nan)
@@ -169,7 +178,7 @@ def fit(
     for one in range(FOLDS):
         apart, seen = fold == one, place != one
         some = _nets(inputs[seen], targets[seen], plan, max(1, nets // 2))
-        guess[apart] = np.clip(_mean(some, rows.features[apart])[:, 0], -limit, limit)
+        guess[apart] = np.clip(_mean(mlp.together(some), rows.features[apart])[:, 0], -limit, limit)
     error = np.abs(target - guess)
     usual = np.ones(len(error))
     if local is not None:
@@ -230,12 +239,10 @@ def _nets(features: NDArray[np.float32], target: Floats, plan: mlp.Training, cou
     )
 
 
-def _mean(nets: tuple[mlp.Mlp, ...], features: NDArray[np.float32]) -> Floats:
-    """Outputs of the nets, shape (rows, outputs)."""
-    total = nets[0](features)
-    for net in nets[1:]:
-        total += net(features)
-    return np.asarray(total / np.float32(len(nets)), np.float64)
+def _mean(layers: mlp.Layers, features: NDArray[np.float32]) -> Floats:
+    """Mean output of the nets that are evaluated together, shape (rows, outputs)."""
+    total = np.add.reduce(mlp.evaluated(layers, features), axis=0)
+    return np.asarray(total / np.float32(len(layers[0][0])), np.float64)
 
 
 def _margins(error: Floats, family: Ints, band: Ints, shape: tuple[int, ...]) -> Floats:

@@ -115,7 +115,9 @@ def answer(
     work = worker(table, chip, software, which)
     rows = _rows(work, opened.constants, software, chip, len(which.origins), opened.together)
     known = rows.features[:, : opened.bounds.shape[1]]  # an older calibration lacks what was added since
-    inside = replace(rows, features=np.clip(known, *opened.bounds))  # nets know nothing beyond what they saw
+    inside = replace(
+        rows, features=np.minimum(np.maximum(known, opened.bounds[0]), opened.bounds[1])
+    )  # nets know nothing beyond what they saw
     found = extrapolation.widened(opened.residual.predict(inside), str(model["law"]))
     if fitted is not sku:
         # bursts of tuners: the datasheet's clock and memory decide, not the power that long runs are held to
@@ -142,7 +144,7 @@ def _rows(work: Work, constants: Floats, software: Ints, chip: Chip, names: int,
     ]  # fmt: skip
     columns += [software == one for one in range(names)] + [chip.code == one for one in range(together)]
     columns += work.added
-    features = np.stack([np.asarray(column, np.float32) for column in columns], 1)
+    features = np.ascontiguousarray(np.array(columns, np.float32).T)
     return regression.Rows(base, features, work.place, software, software)
 
 

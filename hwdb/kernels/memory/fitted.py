@@ -196,8 +196,8 @@ def _times(
         padding_s=none,
         wave_s=none,
         alignment_s=none,
-        wall=np.where(launch > np.maximum(base, parts.memory_s), Wall.LAUNCH, Wall.MEMORY),
-        trust=np.where(own, extrapolation.trust(answer.distance, "memory", Trust.MEASURED), Trust.DATASHEET),
+        wall=np.where(launch > np.maximum(base, parts.memory_s), Wall.LAUNCH.value, Wall.MEMORY.value),
+        trust=np.where(own, extrapolation.trust(answer.distance, "memory", Trust.MEASURED), Trust.DATASHEET.value),
         distance=answer.distance,
         kernel=np.full(len(table), -1),
         tiles=none,
@@ -214,8 +214,9 @@ def _rows(work: Work, parts: Walls, kernel: Ints, kinds: Ints) -> regression.Row
     rows, cols = np.log2(work.rows), np.log2(work.cols)
     both = np.log2(np.maximum(work.read + work.written, 1.0))
     wide = np.where(kind > LAST_STREAM, np.minimum(cols, COLS_LOG2_MAX), 0.0)
-    place = np.stack([np.clip(both, *BYTES_LOG2), wide], 1)
-    which = np.concatenate([kind[:, None] == np.array(present(kinds)), kernel[:, None] == np.arange(len(kinds))], 1)
+    place = np.array([np.minimum(np.maximum(both, BYTES_LOG2[0]), BYTES_LOG2[1]), wide]).T
+    classes, kernels = np.array(present(kinds))[:, None], np.arange(len(kinds))[:, None]
+    which = np.concatenate([kind == classes, kernel == kernels])
     regular = 2 * kind + (work.path > 0)  # what leaves a rest of a vector or a block is less sure, and rare in models
     return regression.Rows(base, _features(work, parts, base, rows, cols, both, which), place, kernel, regular)
 
@@ -229,8 +230,8 @@ def _features(
     both: Floats,
     which: NDArray[np.bool_],
 ) -> NDArray[np.float32]:
-    """What the residual may depend on; shape (rows, inputs). which: class and kernel of each row, one column each."""
-    columns = np.empty((13 + which.shape[1], len(base)), np.float32)
+    """What the residual may depend on; shape (rows, inputs). which: class and kernel of each row, one line each."""
+    columns = np.empty((13 + len(which), len(base)), np.float32)
     columns[0], columns[1], columns[2] = rows, cols, both
     columns[3] = np.log2(base * 1e6)
     columns[4], columns[5] = parts.floor_s / base, parts.latency_s / base
@@ -239,7 +240,7 @@ def _features(
     columns[10] = work.written / (work.read + work.written + 1.0)
     columns[11] = work.path
     columns[12] = np.exp2(np.ceil(cols) - cols)  # padding of a row to a power of two
-    columns[13:] = which.T
+    columns[13:] = which
     return np.ascontiguousarray(columns.T)
 
 

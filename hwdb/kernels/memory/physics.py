@@ -86,7 +86,7 @@ def work(table: OperatorTable, traits: Traits, sku: Sku, sets: Floats | None = N
     """Work of every row. traits: of its class; sets: how many sets of inputs rotated in a measurement; without it, endlessly many."""
     read, written = table.bytes_read, table.bytes_written
     both = read + written
-    cold, warm = table.residency == Residency.COLD, table.residency == Residency.WARM
+    cold, warm = table.residency == Residency.COLD.value, table.residency == Residency.WARM.value
     rounds = np.where(warm, 1.0, ENDLESS) if sets is None else sets
     in_place = (table.variant == IN_PLACE) | (traits.chunk > 0)
     touched = np.where(in_place, np.maximum(read, written), both)
@@ -134,7 +134,7 @@ def _walk(rows: Floats, cols: Floats, launches: Floats, summed: Floats, traits: 
 
     summed: rows that a thread adds in a sum over rows; what it waits for at each is farther away where it is not in L2
     """
-    shared = np.where(cols < LONG, np.clip(rows, 1, 16), 1.0) / 16
+    shared = np.where(cols < LONG, np.minimum(np.maximum(rows, 1), 16), 1.0) / 16
     walk = np.where(traits.warp_walk, np.minimum(cols, LONG) * shared, cols)
     walk = np.where(traits.splits, summed, walk)
     return np.where(traits.chunk > 0, np.minimum(cols, traits.chunk) * launches, walk)
@@ -181,7 +181,8 @@ def _launches(rows: Floats, cols: Floats, traits: Traits) -> Floats:
 
 def _miss(footprint: Floats) -> Floats:
     """Part of the accesses that miss after so many times L2 passed through it."""
-    return np.clip((footprint - HOT) / (GONE - HOT), 0.0, 1.0)
+    found: Floats = np.minimum(np.maximum((footprint - HOT) / (GONE - HOT), 0.0), 1.0)
+    return found
 
 
 class Walls(Record):

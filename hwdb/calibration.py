@@ -225,11 +225,12 @@ def read_columns(path: Path) -> dict[str, Column]:
 
     with path.open(newline="", encoding="utf-8") as stream:
         reader = csv.reader(stream)
-        head = next(reader, [])
         try:
+            head = next(reader, [])
             columns = list(zip(*reader, strict=True)) or [()] * len(head)
-        except ValueError as error:
-            raise InvalidInput(f"{path.name} has rows of unequal length", reason="BAD_CALIBRATION") from error
+        except (ValueError, csv.Error) as error:
+            message = f"{path.name} is no table, or has rows of unequal length: {error}"
+            raise InvalidInput(message, reason="BAD_CALIBRATION") from error
     if len(columns) != len(head):
         raise InvalidInput(f"{path.name} has {len(columns)} columns under {len(head)} names", reason="BAD_CALIBRATION")
     return {name: _column(values) for name, values in zip(head, columns, strict=True)}

@@ -122,6 +122,7 @@ class Workload(Record, kw_only=True):
         self._possible(program)
 
     def _choose_stack(self) -> None:
+        _choose("phase", self.phase, CHOICES["phase"])  # of a policy it may be anything
         if not self.stack:
             force_setattr(self, "stack", stacks.default(self.phase, self.mode, self.attention_backend))
         _choose("stack", self.stack, CHOICES["stack"])

@@ -31,6 +31,7 @@ from fuzz_valid import Valid, name_of, small_calibrations
 from google.rpc import code_pb2
 
 from tilewise.client.publish import _messages
+from tilewise.hwdb import served
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import TilewiseError
@@ -167,7 +168,7 @@ def main() -> None:
     parser.add_argument("--method", action="append", default=[])
     parser.add_argument("--minutes", type=float, default=60.0, help="for a method at most")
     options = parser.parse_args()
-    uploads.confined = uploading.confined = directly  # type: ignore[assignment]
+    uploads.confined = uploading.confined = served.confined = directly  # type: ignore[assignment]
     found: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         folder, some = Path(name), random.Random(options.seed)

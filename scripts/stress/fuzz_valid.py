@@ -178,7 +178,9 @@ def changed(folder: Path, some: random.Random) -> None:
         path.write_text("\n".join(rows) + "\n")
         return
     content = json.loads(path.read_text())
-    content[some.choice(list(content))] = some.choice((None, 0, -1, "x", [], {}, 1e308, True))
+    content[some.choice([key for key in content if key != "schema"])] = some.choice(
+        (None, 0, -1, "x", [], {}, 1e308, True)
+    )
     path.write_bytes(canonical(content))
 
 

@@ -76,7 +76,10 @@ class Sheet(Record):
 
 def read(text: str, name: str) -> Sheet:
     """The table in a CSV text. Raises InvalidInput (UNKNOWN_TABLE) where it has no known columns, BAD_TABLE for no table."""
-    rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+    try:
+        rows = list(csv.reader(io.StringIO(text.removeprefix("\ufeff"))))
+    except csv.Error as error:
+        raise InvalidInput(f"{name} is no table: {error}", reason="BAD_TABLE", field="table") from error
     if len(rows) < 2:
         raise InvalidInput(f"{name} holds no rows under a line of column names", reason="BAD_TABLE", field="table")
     head, body = rows[0], [row for row in rows[1:] if row]

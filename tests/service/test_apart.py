@@ -194,3 +194,21 @@ def test_it_ends_with_its_server(serve: Serve, servers: list[Server], question: 
     process = process_of(servers[0])
     servers[0].stop(0).wait()
     assert not Path(f"/proc/{process}").exists()
+
+
+def test_what_was_given_up_before_it_began_holds_no_place(
+    serve: Serve, servers: list[Server], question: advisor.PredictRequest
+) -> None:
+    sweep = SweepRequest(
+        model=question.model, workload=question.workload, gpus=[question.gpu],
+        axes=[Axis(field="vocab_size", range=Range(first=1000, last=200_000))],
+    )  # fmt: skip
+    with grpc.insecure_channel(serve(apart=True)) as channel:
+        stub = AdvisorServiceStub(channel)
+        for _ in range(10):
+            for call in [stub.Sweep(sweep) for _ in range(8)]:
+                call.cancel()
+        last = time.monotonic() + 15
+        while servers[0].lanes.in_flight():
+            assert time.monotonic() < last
+            time.sleep(0.05)

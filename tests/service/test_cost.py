@@ -276,7 +276,7 @@ def test_no_cache_grows_with_what_callers_send() -> None:
                 if asks and made.cache_info().maxsize is None:
                     unbounded.add(name)
     assert unbounded == {
-        "_there", "_flags", "family", "_load", "words", "prefix", "living", "first_factors", "needs",
+        "_there", "_flags", "family", "_load", "_sort", "words", "prefix", "number", "living", "plain_factors", "needs",
     }  # fmt: skip
 
 

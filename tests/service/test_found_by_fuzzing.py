@@ -12,16 +12,18 @@ import pytest
 from tilewise.client.client import TilewiseClient
 from tilewise.client.publish import publish
 from tilewise.hwdb.admission import check
-from tilewise.hwdb.calibration import Calibration, canonical, identify
+from tilewise.hwdb.calibration import Calibration, canonical, identify, read_columns
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import Expired, InvalidInput, NotAvailable, TooLarge
 from tilewise.hwdb.trial import tried
 from tilewise.server.advise.asked import each_possible
 from tilewise.server.advise.subject import Subject
 from tilewise.server.deadline import waited_for
+from tilewise.server.gate.policy import read as read_policy
 from tilewise.server.limits import limited_to
 from tilewise.server.service.resources import window
 from tilewise.server.service.servicers import services
+from tilewise.server.validate.sheet import read as read_sheet
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 from tilewise.v1.check_pb2 import CheckItem, CheckRequest, SavedPrediction
@@ -209,3 +211,18 @@ def test_a_search_that_would_combine_too_many_sizes_is_refused() -> None:
 def test_a_token_of_a_page_that_is_none_of_ours_is_refused(token: str) -> None:
     with pytest.raises(InvalidInput, match="none of ours"):
         window(1, token)
+
+
+def test_a_phase_that_is_no_word_is_refused() -> None:
+    text = '[check]\ngpus = ["mi300x"]\n[[check.workload]]\nname = "serve"\nphase = ["train"]\nsequence = 512\n'
+    with pytest.raises(InvalidInput, match="phase"):
+        read_policy(text)
+
+
+def test_a_table_with_a_cell_like_a_book_is_no_table(tmp_path: Path) -> None:
+    text = "kind,m,n,k,dtype,time_us\nfwd," + "1" * 200_000 + ",8,8,bf16,1\n"
+    with pytest.raises(InvalidInput, match="field larger than field limit"):
+        read_sheet(text, "a.csv")
+    (tmp_path / "gemm.csv").write_text(text)
+    with pytest.raises(InvalidInput, match="field larger than field limit"):
+        read_columns(tmp_path / "gemm.csv")

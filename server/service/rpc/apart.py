@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from tilewise.hwdb.confined import go_first
-from tilewise.hwdb.errors import Unavailable
+from tilewise.hwdb.errors import Expired, Unavailable
 from tilewise.hwdb.scratch import Scratch
 from tilewise.server.messages.status import from_status
 from tilewise.server.service.identity.caller import Caller, Role
@@ -70,7 +70,8 @@ class Apart:
         )  # fmt: skip
         ask: Any = self._opened(call).unary_stream(call.method.path)
         inner = ask(raw, timeout=call.left_s(), metadata=metadata)
-        call.context.add_callback(inner.cancel)
+        if not call.context.add_callback(inner.cancel):  # given up already, and nobody would say so any more
+            inner.cancel()
         try:
             while (content := self._next(call, inner)) is not None:
                 call.check()  # answers that come quickly are never waited for long enough to be looked at
@@ -140,6 +141,11 @@ def _meaning(error: grpc.RpcError) -> Exception:
     meant = from_status(status) if status is not None else None
     if meant is not None:
         return meant
+    if error.code() in (
+        grpc.StatusCode.DEADLINE_EXCEEDED,
+        grpc.StatusCode.CANCELLED,
+    ):  # a moment before it is seen here
+        return Expired("the deadline passed or the call was cancelled", reason="EXPIRED")
     if error.code() is grpc.StatusCode.UNAVAILABLE:
         return Unavailable("the process for long work ended; try again", reason="WORKER_FAILED")
     return RuntimeError(f"the process for long work answered {error.code().name}")  # its own log line has the cause

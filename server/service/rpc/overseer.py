@@ -46,7 +46,8 @@ class Overseer:
             now = time.monotonic()
             for key, (since, until, call, stop) in list(self._until.items()):
                 reason = "STALLED" if now > until else self._reason(call) if now > since + ITSELF_S else ""
-                if reason and key in self._until and call.context.is_active():  # not if it went on in between
+                own = stop == call.context.cancel  # which ends nothing more where the caller has gone
+                if reason and key in self._until and (call.context.is_active() or not own):
                     call.reason = reason
                     stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from functools import cache
+from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -46,7 +47,8 @@ def _sort(field: FieldDescriptor) -> str:
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return "" if field.type == FieldDescriptor.TYPE_BYTES or field.name in TEXTS else "text"
     if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:  # a map's are of names to numbers or words
-        return "map" if field.message_type.GetOptions().map_entry else "messages"
+        held: Any = field.message_type
+        return "map" if held.GetOptions().map_entry else "messages"
     return "number" if field.cpp_type in NUMBERS else ""
 
 

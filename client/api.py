@@ -108,7 +108,7 @@ class Client:
         Answers in the order of the questions. Layers and operators are left empty. A question without an answer stands as its
         error, so that one shape of a thousand spoils nothing; a keyword that does not exist is raised.
 
-        >>> sizes = [{"sequence": 1024}, {"sequence": 4096}, {"sequence": 4096, "tensor_parallel": 5}]
+        >>> sizes = [{"sequence": 512}, {"sequence": 1024}, {"sequence": 1024, "tensor_parallel": 5}]
         >>> short, long, fifths = batch(sizes, config="examples/gpt2.json", gpu="h100-sxm5-80gb", phase="prefill")
         >>> short.step.time_s <= long.step.time_s
         True

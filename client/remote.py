@@ -20,8 +20,10 @@ from tilewise.hwdb.errors import Overloaded, TilewiseError
 from tilewise.server.messages.status import from_status
 
 TIMEOUT_S = {
-    "Predict": 10.0, "BatchPredict": 60.0, "UploadCalibration": 120.0, "ValidateCalibration": 30.0,
-    "PublishCalibration": 30.0, "Check": 60.0, "Sweep": 120.0, "Recommend": 120.0,
+    "Predict": 10.0, "BatchPredict": 60.0, "Check": 60.0, "Sweep": 120.0, "Recommend": 120.0,
+    # a few seconds of a process of its own, which is many on a machine that others keep busy
+    "UploadCalibration": 300.0, "ValidateCalibration": 300.0, "PublishCalibration": 300.0,
+    "RollbackCalibration": 30.0, "DeleteCalibration": 30.0,
 }  # fmt: skip
 OTHER_TIMEOUT_S = 5.0
 OVERLOADED_TRIES = 4

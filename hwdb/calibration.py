@@ -47,8 +47,9 @@ Measurements = Mapping[str, Column]
 class Calibration:
     """One calibration's folder. Files are read when first asked for."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, card: str | None = None) -> None:
+        """card: the text of its card, where nothing else of it is at hand"""
+        self.folder, self._text = folder, card
         self._measurements: dict[str, Measurements] = {}
         self._models: dict[str, dict[str, Any]] = {}
 
@@ -66,7 +67,8 @@ class Calibration:
     @cached_property
     def card(self) -> dict[str, Any]:
         try:
-            found = read_json((self.folder / "card.json").read_text(encoding="utf-8"))
+            text = self._text or (self.folder / "card.json").read_text(encoding="utf-8")
+            found = read_json(text)
         except ValueError as error:
             raise InvalidInput(f"card.json is no JSON: {error}", reason="BAD_CALIBRATION") from error
         if not isinstance(found, dict):

@@ -12,15 +12,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from tilewise.hwdb import errors
-from tilewise.hwdb.errors import TilewiseError, TooLarge
+from tilewise.hwdb.errors import TilewiseError, TooLarge, Unavailable
 
 # Of address space; reading the largest calibration of ours takes 1 GiB, numpy's libraries included
 MEMORY_BYTES = 3 * 2**30
 CPU_S = 60  # checking the largest calibration of ours takes 5
+WAIT_S = 600  # of a machine that others use as well
 AT_ONCE = 2  # of one server
 LOOK_S = 0.02
 COMMAND = (sys.executable, "-c", "from tilewise.hwdb.confined import answer; answer()")
@@ -36,7 +39,8 @@ def confined(function: str, *arguments: str, alive: Callable[[], None] = waiting
     """What "module:function" answers to these arguments, as JSON carries it.
 
     alive: is called every few milliseconds; when it raises, the process is killed
-    Raises the TilewiseError that the function raised, and TooLarge (TOO_COSTLY) where it needs more than the limits.
+    Raises the TilewiseError that the function raised, TooLarge (TOO_COSTLY) where it needs more than the limits, and Unavailable
+    (CHECK_DELAYED) where the machine does not come to it.
     """
     while not _places.acquire(timeout=LOOK_S):
         alive()
@@ -51,7 +55,7 @@ def _asked(question: str, alive: Callable[[], None]) -> Any:
     process = subprocess.Popen(
         COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment
     )
-    last = time.monotonic() + 2 * CPU_S
+    last = time.monotonic() + WAIT_S
     unsent: str | None = question
     try:
         while True:
@@ -62,7 +66,8 @@ def _asked(question: str, alive: Callable[[], None]) -> Any:
                 unsent = None  # communicate keeps it
                 alive()
                 if time.monotonic() > last:
-                    return _meant("")
+                    message = f"the machine is too busy to check the files within {WAIT_S} s; try again"
+                    raise Unavailable(message, reason="CHECK_DELAYED") from None
     finally:
         process.kill()
         process.communicate()
@@ -96,7 +101,14 @@ def answer() -> None:
     print(json.dumps(found))
 
 
+def go_first() -> None:
+    """Where the machine has no memory left, the kernel ends this process and not the one that answers."""
+    with suppress(OSError):  # no Linux
+        Path("/proc/self/oom_score_adj").write_text("500", encoding="ascii")
+
+
 def _limit() -> None:
+    go_first()
     try:
         import resource
     except ImportError:  # Windows: the parent's clock alone

@@ -101,6 +101,10 @@ class Database:
             self._calibrations[sku, id] = self._open(sku, id)
         return self._calibrations[sku, id]
 
+    def card(self, sku: str, id: str) -> Calibration:
+        """One of which the card alone is asked. Raises as `calibration`."""
+        return self.calibration(sku, id)
+
     def _open(self, sku: str, id: str) -> Calibration:
         from tilewise.hwdb.calibration import Calibration
 

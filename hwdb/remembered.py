@@ -13,6 +13,9 @@ from tilewise.hwdb.times import Times
 
 ROWS_MAX = 512  # larger tables are candidates of a sweep, which do not come twice
 ENTRIES = 512  # some 20 kB each
+TEXT_MAX = (
+    2**14
+)  # characters of a text that is remembered, for a cache that counts its entries bounds no memory otherwise
 
 Answer = TypeVar("Answer")
 _told = attrgetter(*(name for name in COLUMNS if name not in PLACE))

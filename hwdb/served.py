@@ -58,6 +58,10 @@ class ServedDatabase(Database):
             return self.store.open(self._tenants, sku, id)
         return super().calibration(sku, id)
 
+    def card(self, sku: str, id: str) -> Calibration:
+        of_store = id in self.store.ids(self._tenants, sku)
+        return self.store.card(self._tenants, sku, id) if of_store else self.calibration(sku, id)
+
     def active(self, sku: str) -> str | None:
         """The store's, unless that is of lower trust than the packaged one: a published one retires before a measured one."""
         kept, packaged = self.store.active(self._tenants, self.sku(sku).name), super().active(sku)

@@ -19,6 +19,7 @@ _STRING = (
 )  # a string of TOML; those of three quotes may end with up to two more
 _APART = re.compile(rf"(?P<comment>\#[^\n]*)|(?P<string>{_STRING})", re.DOTALL)
 _LONG_KEY = re.compile(rf"(?<![\w.-])[\w-]++(?:[ \t]*+\.[ \t]*+[\w-]++){{{DEPTH_MAX},}}+")
+_LONG_NUMBER = re.compile(r"(?<![\w.-])[+-]?0[xob]\w{40,}")  # which Python reads, and then cannot write in an error
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -46,6 +47,8 @@ def read_toml(text: str) -> dict[str, Any]:
     _count(sum(map(bare.count, ",[{=")), TOML_PARTS_MAX)
     if _LONG_KEY.search(bare):
         raise ValueError(f"a key of more than {DEPTH_MAX} parts")
+    if _LONG_NUMBER.search(bare):
+        raise ValueError("a number of more than 40 digits")
     try:
         return tomllib.loads(text, parse_float=_finite)
     except RecursionError as error:

@@ -39,10 +39,15 @@ def layers_csv(answers: Iterable[PredictResponse]) -> str:
 
 
 def rows(answer: PredictResponse) -> Iterator[dict[str, Any]]:
-    same = {"model": answer.architecture.name, "gpu": answer.gpu.sku, "calibration": answer.gpu.calibration}
+    same = {"model": no_formula(answer.architecture.name), "gpu": answer.gpu.sku, "calibration": answer.gpu.calibration}
     for layer in answer.layers:
         yield {**same, "layer": layer.name, "share": layer.share, **timed(layer)}
     yield {**same, "layer": "step", "share": 1.0, "fits": str(answer.memory.fits).lower(), **timed(answer.step)}
+
+
+def no_formula(text: str) -> str:
+    """A name that no spreadsheet computes."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
 
 
 def timed(of: Layer | Step) -> dict[str, Any]:

@@ -13,6 +13,8 @@ from functools import lru_cache
 
 from tilewise.hwdb.record import Record
 
+NAME_MAX = 2500  # characters of a name that is remembered; an uploaded one has as many as its file
+
 
 class Kernel(Record, kw_only=True):
     """One kernel launch sequence of a GEMM.
@@ -89,9 +91,13 @@ def _short_one(name: str) -> str:
     return bare.replace("at::native::", "")[:120].replace(" ", "")
 
 
-@lru_cache(maxsize=65536)
 def parse(name: str) -> Kernel:
     """Take a name (several kernels joined by "|") apart. What is not recognised comes back with family ""."""
+    return (_parse if len(name) <= NAME_MAX else _parse.__wrapped__)(name)
+
+
+@lru_cache(maxsize=65536)
+def _parse(name: str) -> Kernel:
     parts = name.split("|")
     main = next((part for part in parts if _recognised(part)), parts[0])
     split = len(parts) > 1 or bool(SPLIT.search(name))

@@ -33,6 +33,10 @@ class Shelf:
                 self._kept.popitem(last=False)
         return found[0]
 
+    def at_hand(self, key: Key) -> Calibration | None:
+        found = self._kept.get(key)
+        return found[0] if found else None
+
     def size_bytes(self) -> int:
         return sum(size for _, size in self._kept.values())
 

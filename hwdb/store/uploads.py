@@ -23,6 +23,7 @@ from tilewise.hwdb.store.tables import upload_file, upload_piece
 STAGED_MAX = 16  # uploads of one tenant on their way at a time
 STAGED_OF_CALLER = 4  # so that none takes all of them
 EMPTY_S = 600  # one of which nothing has come is forgotten by then
+PIECES, PIECE_BYTES = 64, 2**16  # so many pieces of a file may be small: a row of one byte takes two hundred
 COUNTED_MIN = 2**20  # bytes that every calibration counts for at least: each is a row that all look at
 
 
@@ -154,12 +155,19 @@ class Upload:
             raise bad_upload(f"{path} was announced with {self.files[path].size_bytes} bytes; more came")
         if not fresh:
             return
+        self._check_pieces(connection, path, have)
         own = {"tenant": self.tenant, "content_sha256": self.sha256, "path": path}
         connection.execute(insert(upload_piece).values(**own, offset_bytes=have, content=fresh))
         changed = {"received_bytes": have + len(fresh), "at": int(time.time())}
         connection.execute(
             update(upload_file).where(self._mine(upload_file), upload_file.c.path == path).values(changed)
         )
+
+    def _check_pieces(self, connection: Connection, path: str, have: int) -> None:
+        mine = and_(self._mine(upload_piece), upload_piece.c.path == path)
+        pieces = connection.execute(select(func.count()).select_from(upload_piece).where(mine)).scalar_one()
+        if pieces >= PIECES + have // PIECE_BYTES:
+            raise bad_upload(f"{path} came in {pieces} pieces of {have} bytes together; send {PIECE_BYTES} in one")
 
     def _stored_by_now(self) -> bool:
         """Whether the calibration is there: an upload of the same content beside this one may have been faster."""

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tilewise.client.render.text import percent
-from tilewise.server.operators.programs import first_factors, lines, program_at, ratio
+from tilewise.server.operators.programs import lines, plain_factors, program_at, ratio
 from tilewise.server.workload import CHOICES
 
 NEAR = {"kernels": 0.03, "flops": 0.001, "bytes": 0.05, "time_us": 0.03}
@@ -24,12 +24,12 @@ def summary() -> str:
     return "\n".join(rows)
 
 
-def first() -> str:
+def plain() -> str:
     """What a program that nobody compared may be off by."""
     rows = ["| phase | programs | true over predicted time: 5 % | 95 % |", "|---|--:|--:|--:|"]
     for phase in CHOICES["phase"]:
-        seen = [line for line in lines().values() if line["phase"] == phase and line["first"]]
-        least, most = first_factors(phase)
+        seen = [line for line in lines().values() if line["phase"] == phase and line["plain"]]
+        least, most = plain_factors(phase)
         rows.append(f"| {phase} | {len(seen)} | {least:.2f} | {most:.2f} |")
     return "\n".join(rows)
 

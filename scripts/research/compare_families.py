@@ -64,7 +64,7 @@ HEADER = [
     "phase",
     *(f"{name}_{side}" for name in QUANTITIES for side in ("ours", "traced")),
     "attention",
-    "first",
+    "plain",
     "reason",
 ]
 
@@ -130,7 +130,7 @@ def image_of(family: str, config: Any) -> tuple[int, ...]:
 UNSAID = ("architectures", "id2label", "label2id", "transformers_version", "_name_or_path")
 DROPOUTS = (
     "attn_pdrop", "resid_pdrop", "embd_pdrop", "attention_dropout", "hidden_dropout", "dropout", "resid_dropout", "embedding_dropout",
-    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop",
+    "residual_dropout", "embd_dropout", "attention_probs_dropout_prob", "hidden_dropout_prob", "activation_dropout", "layerdrop", "dropout_rate",
 )  # fmt: skip
 
 
@@ -251,8 +251,8 @@ def roofline_s(table: OperatorTable, moved: Floats) -> Floats:
     return found
 
 
-def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
-    """The reader's table, the traced one, and its attention. Raises NotComparable."""
+def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, OperatorTable, str]:
+    """The reader's table, the one it would make without a variant of the family's own, the traced one, and its attention. Raises NotComparable."""
     if subject.encoder and phase == "decode":
         raise NotComparable("an encoder does not decode" if not subject.image else "a tower does not decode")
     last = "logits_to_keep" in signature(subject.model.forward).parameters
@@ -261,14 +261,14 @@ def both(subject: Case, phase: str) -> tuple[OperatorTable, OperatorTable, str]:
         arch = read(subject.config)
         if scans(arch):
             raise NotComparable("its scan is a kernel of another package; without it transformers loops in Python")
-        ours = build(arch, work)
+        ours, plain = build(arch, work), build(replace(arch, family="", model_type=""), work)
     except TilewiseError as error:
         raise NotComparable(f"the reader refuses its default config: {error}") from error
     try:
         calls = traced(subject, phase)
     except Exception as error:
         raise NotComparable(f"cannot be traced: {str(error).splitlines()[0][:120]}") from error
-    return ours, placed(calls, subject.family).table(), attention_of(calls)
+    return ours, plain, placed(calls, subject.family).table(), attention_of(calls)
 
 
 def published(path: Path, wanted: list[str]) -> Iterator[dict[str, str]]:
@@ -283,16 +283,14 @@ def published(path: Path, wanted: list[str]) -> Iterator[dict[str, str]]:
         subject: Case | NotComparable = built(family, AutoConfig.for_model(family, **keys), {})
     except NotComparable as reason:
         subject = reason
-    yield from lines(family, {}, subject=subject)
+    yield from lines(family, subject=subject)
 
 
 NO_SIZES = ("quantization_config", "torch_dtype", "dtype", "auto_map", "architectures", "_attn_implementation", *UNSAID)
 
 
-def lines(
-    family: str, first: dict[tuple[str, str], str], show: bool = False, subject: Case | NotComparable | None = None
-) -> Iterator[dict[str, str]]:
-    """A line of the table for every phase; first: our time over the traced one when a program was compared for the first time."""
+def lines(family: str, show: bool = False, subject: Case | NotComparable | None = None) -> Iterator[dict[str, str]]:
+    """A line of the table for every phase; plain: our time over the traced one if nothing was known of how the family writes its blocks."""
     try:
         subject = subject or case(family)
     except NotComparable as reason:
@@ -302,7 +300,7 @@ def lines(
         try:
             if isinstance(subject, NotComparable):
                 raise subject
-            ours, theirs, attention = both(subject, phase)
+            ours, plain, theirs, attention = both(subject, phase)
         except NotComparable as reason:
             yield line | {"reason": str(reason)}
             continue
@@ -311,8 +309,8 @@ def lines(
         found = dict(zip(QUANTITIES, zip(sums(ours), sums(theirs), strict=True), strict=True))
         for name, pair in found.items():
             line |= {f"{name}_{side}": f"{value:.6g}" for side, value in zip(("ours", "traced"), pair, strict=True)}
-        once = f"{found['time_us'][0] / found['time_us'][1]:.3f}"
-        yield line | {"attention": attention, "first": first.get((family, phase), once)}
+        unknown = sums(plain)[QUANTITIES.index("time_us")] / found["time_us"][1]
+        yield line | {"attention": attention, "plain": f"{unknown:.3f}"}
 
 
 def scans(arch: Architecture) -> bool:
@@ -352,7 +350,6 @@ def main() -> None:
     warnings.simplefilter("ignore")
     transformers.utils.logging.set_verbosity_error()
     answer_for_the_gpu()
-    first = {(line["family"], line["phase"]): line["first"] for line in kept(OUT) if not line["reason"]}
     if options.configs:
         writer = csv.DictWriter(sys.stdout, ["config", *HEADER], lineterminator="\n")
         for path in sorted(options.configs.rglob("*.json")):
@@ -361,7 +358,7 @@ def main() -> None:
     if options.families:
         writer = csv.DictWriter(sys.stdout, HEADER, lineterminator="\n")
         for family in options.families:
-            writer.writerows(lines(family, first, options.operators))
+            writer.writerows(lines(family, options.operators))
         return
     with options.out.open("w", newline="", encoding="utf-8") as file:
         versions = (
@@ -371,14 +368,7 @@ def main() -> None:
         writer = csv.DictWriter(file, HEADER, lineterminator="\n")
         writer.writeheader()
         for family in tables.names():
-            writer.writerows(lines(family, first))
-
-
-def kept(path: Path) -> list[dict[str, str]]:
-    """The lines of a table that was written before."""
-    if not path.exists():
-        return []
-    return list(csv.DictReader(line for line in path.read_text(encoding="utf-8").splitlines() if line[0] != "#"))
+            writer.writerows(lines(family))
 
 
 if __name__ == "__main__":

@@ -67,13 +67,16 @@ def truth(config: dict[str, Any], runs: bool = True, backward: bool = True) -> T
         return None
     if not runs:
         return Truth(parameters(model))
-    try:
-        return _run(model, backward)
-    except Exception as error:  # noqa: BLE001  # a class may ask tensors for values, which the meta device has not
-        return Truth(parameters(model), why=" ".join(f"{type(error).__name__}: {error}".split())[:120])
+    why = ""
+    for cached in (True, False):  # a cache of linear attention alone is asked for a length that it has not
+        try:
+            return _run(model, backward, cached)
+        except Exception as error:  # noqa: BLE001  # a class may ask tensors for values, which the meta device has not
+            why = why or " ".join(f"{type(error).__name__}: {error}".split())[:120]
+    return Truth(parameters(model), why=why)
 
 
-def _run(model: Any, backward: bool) -> Truth:
+def _run(model: Any, backward: bool, cached: bool) -> Truth:
     """torch's FlopCounterMode is blind to grouped products, so experts run as batched ones."""
     _answer_for_the_device()
     if hasattr(model, "set_experts_implementation"):
@@ -81,7 +84,7 @@ def _run(model: Any, backward: bool) -> Truth:
     model.eval()
     angles = {_BMM: _product} | ({_MM: _product} if model.main_input_name == "pixel_values" else {})
     with FlopCounterMode(display=False, custom_mapping=angles) as counter:
-        out = model(**_inputs(model))
+        out = model(**_inputs(model) | ({} if cached else {"use_cache": False}))
     forward, step = _counted(counter, model), None
     if backward and not any(map(_scans, model.modules())):
         with FlopCounterMode(display=False) as counter:
@@ -151,16 +154,23 @@ def _results(out: Any) -> list[Any]:
 
 
 def _cached_bytes(cache: Any) -> int | None:
-    """Keys and values of a step, those of the encoder among them; a window's last token is dropped after the step, so it is added."""
+    """Keys and values of a step, those of the encoder among them; a window's last token is dropped after the step, so it is added.
+
+    One tensor that serves as both is counted once (DeepSeek V4), with the whole keys that stand for several tokens.
+    """
     parts = [getattr(cache, f"{name}_attention_cache", None) for name in ("self", "cross")]
     layers = [layer for part in (parts if any(parts) else [cache]) for layer in getattr(part, "layers", ())]
     held = [
         _held(layer, kept)
         for layer in layers
-        for kept in (getattr(layer, name, None) for name in ("keys", "values", "indexer_keys"))
+        for kept in {id(kept): kept for name in _KEPT for kept in [getattr(layer, name, None)]}.values()
         if kept is not None
     ]
-    return sum(held) if held else None
+    packed = [kept for layer in layers for kept in getattr(layer, "compressed_kv", {}).values() if kept is not None]
+    return sum(held) + sum(kept.numel() * kept.element_size() for kept in packed) if held else None
+
+
+_KEPT = ("keys", "values", "indexer_keys")
 
 
 def _held(layer: Any, kept: Any) -> int:

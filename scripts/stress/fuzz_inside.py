@@ -42,7 +42,6 @@ from tilewise.server.messages.status import to_status
 from tilewise.server.service import uploads
 from tilewise.server.service.rpc.methods import Method, methods
 from tilewise.server.service.rpc.router import parsed
-from tilewise.server.service.rpc.router import serialized as written
 from tilewise.server.service.servicers import services
 
 SLOW_S = 10.0
@@ -130,7 +129,7 @@ def outcome(method: Method, answer: Answer, sent: list[bytes]) -> str:
             else:
                 found = answer(parsed(method, sent[0]))
                 found = list(found) if method.server_streams else [found]
-            contents = [written(each) for each in found]
+            contents = [each.SerializeToString() for each in found]
     except TilewiseError as error:
         return code_pb2.Code.Name(to_status(error).code)
     except Exception as error:  # noqa: BLE001 - which is what is looked for

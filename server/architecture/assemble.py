@@ -6,6 +6,8 @@ import difflib
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from tilewise.server.architecture import attention, feed_forward, recurrent
 from tilewise.server.architecture.layers import FULL, NOPE, SHARED, SLIDING, kinds, repeats
 from tilewise.server.architecture.linear import column, listed, norm, sized_norms
@@ -95,9 +97,21 @@ def blocks(keys: Keys) -> tuple[Block, ...]:
             parallel=keys["parallel"],
             extra_linears=linears,
             extra_parameters=extra,
+            shared_weights=again,
         )
-        for (mixing, feeding), layers in kinds(keys).items()
+        for (mixing, feeding), every in kinds(keys).items()
+        for layers, again in _by_weights(keys, every)
     )
+
+
+def _by_weights(keys: Keys, layers: tuple[int, ...]) -> list[tuple[tuple[int, ...], bool]]:
+    """Layers with weights of their own, and those that use them again."""
+    groups = keys["weight_groups"]
+    if not groups:
+        return [(layers, False)]
+    if groups > np.min(keys["num_hidden_layers"]):
+        raise invalid("weight_groups", f"{groups} groups of layers that share weights are more than the layers")
+    return [(part, again) for part, again in ((layers[:groups], False), (layers[groups:], True)) if part]
 
 
 def zamba_blocks(keys: Keys) -> tuple[Block, ...]:
@@ -144,7 +158,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
         tables.append(Embedding(name="embed_tokens", rows=keys["vocab_size"], width=width))
     if keys["position_rows"]:
         rows = product(keys, keys["position_rows"]) + keys["position_offset"]
-        tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind="position"))
+        tables.append(Embedding(name="embed_positions", rows=rows, width=hidden, kind=keys["position_kind"]))
     if keys["type_vocab_size"]:
         tables.append(Embedding(name="embed_types", rows=keys["type_vocab_size"], width=hidden, kind="type"))
     own = ((entry, product(keys, entry["rows"]), product(keys, entry["width"])) for entry in keys["tables"])
@@ -155,7 +169,7 @@ def _embeddings(keys: Keys) -> tuple[Embedding, ...]:
 def _embedding_projections(keys: Keys) -> tuple[Linear, ...]:
     """Matrices between tables and model where their widths differ."""
     narrow, hidden = keys["embedding_size"], keys["hidden_size"]
-    if narrow is None or agreed(narrow == hidden):
+    if narrow is None or (agreed(narrow == hidden) and not keys["always_projected"]):
         return ()
     ways = {"project_in": (narrow, hidden), "project_out": (hidden, narrow)}
     bias = keys["embedding_projection_bias"]
@@ -173,6 +187,7 @@ def stack(keys: Keys) -> Stack:
         blocks=(zamba_blocks if keys["mixers"].startswith("zamba") else blocks)(keys),
         role=keys["stream"],
         tokens=product(keys, keys["tokens"]),
+        longest=product(keys, keys["longest"] or keys["position_rows"]),
         embeddings=_embeddings(keys),
         linears=(*_embedding_projections(keys), *listed(keys, keys["stack_linears"])),
         norms=outer,
@@ -200,6 +215,7 @@ def decoder_keys(keys: Keys) -> Keys:
         "causal": True,
         "cross_attention": True,
         "token_table": not keys["token_table"],
+        "sparse_step": keys["decoder_sparse_step"],
     }
     if keys["decoder_attention_heads"] is None:
         changed["head_dim"] = keys["head_dim"]
@@ -213,6 +229,7 @@ _DECODER_SIZES = {
     "num_decoder_layers": "num_hidden_layers",
     "decoder_attention_heads": "num_attention_heads",
     "decoder_intermediate_size": "intermediate_size",
+    "decoder_sparse_layers": "sparse_layers",
 }
 
 
@@ -240,11 +257,13 @@ def architecture(keys: Keys, family: str, model_type: str, name: str) -> Archite
         extra_parameters=product(keys, keys["model_extra"]),
         dtype=keys["dtype"] if isinstance(keys["dtype"], str) else "bfloat16",
         name=name,
+        longest=keys["stated_length"],
     )
 
 
 def _head_width(keys: Keys) -> Size:
-    width: Size = keys["hidden_size"] if keys["embedding_size"] is None else keys["embedding_size"]
+    widths = (keys[name] for name in ("head_width", "embedding_size", "hidden_size"))
+    width: Size = next(width for width in widths if width is not None)
     return width
 
 

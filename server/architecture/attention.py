@@ -14,6 +14,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
     """Grouped-head attention; multi-head and multi-query are its ends."""
     heads, kv_heads, dim = keys["num_attention_heads"], keys["num_key_value_heads"], keys["head_dim"]
     dim_v = dim if keys["head_dim_v"] is None else keys["head_dim_v"]
+    divide(kv_heads, keys["attention_passes"], "num_key_value_heads", "attention_passes")
     return Attention(
         heads=heads,
         kv_heads=kv_heads,
@@ -27,6 +28,7 @@ def grouped(keys: Keys, window: Size = 0, chunk: Size = 0, rotary: bool = True, 
         rope_dim=rotary_dim(keys, dim) if rotary and not cross else 0,
         cross=cross,
         sinks=keys["sinks"],
+        passes=keys["attention_passes"],
         extra_parameters=keys["cross_extra"] if cross else product(keys, keys["attention_extra"]),
     )
 
@@ -202,6 +204,7 @@ def compressed(keys: Keys, rate: int) -> Attention:
         compression=rate,
         rope_dim=rotary_dim(keys, dim),
         sinks=True,
+        values_are_keys=True,
         extra_parameters=rate * width,
         indexer=_compressed_indexer(keys, rate) if overlap == 2 else None,
     )

@@ -22,6 +22,8 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
 
     Raises InvalidInput: a key that is not understood, a value of the wrong type or size, sizes that do not divide.
     """
+    for table in ("rope_parameters", "rope_scaling"):
+        _check_rotation(table, raw.get(table))
     keys = dict(family.values)
     given: set[str] = set()
     raw, own_values = by_kind(raw, family)
@@ -48,7 +50,20 @@ def canonical(raw: Mapping[str, Any], family: Family, overrides: Mapping[str, Si
             kind: {**keys["layer_values"].get(kind, {}), **own_values.get(kind, {})} for kind in kinds
         }
     derive(keys)
+    keys["stated_length"] = _stated_length(raw, keys.get("max_position_embeddings"))
     return keys
+
+
+def _stated_length(raw: Mapping[str, Any], positions: Size | None) -> Size:
+    """Tokens that a config was made for: its positions, or more where a rotary embedding is stretched; 0: it does not say."""
+    table = raw.get("rope_parameters") or raw.get("rope_scaling")
+    if positions is None or isinstance(positions, np.ndarray) or not isinstance(table, dict):
+        return 0 if positions is None else positions
+    kind, factor = table.get("rope_type", table.get("type")), table.get("factor")
+    if kind not in ("linear", "dynamic", "yarn") or not isinstance(factor, int | float) or not 1 <= factor <= 10**6:
+        return positions
+    before = table.get("original_max_position_embeddings")
+    return max(positions, min(int((before if isinstance(before, int) else positions) * factor), 2**40))
 
 
 def _is(value: Any, wanted: Any) -> bool:
@@ -71,6 +86,19 @@ def _hold(raw: Mapping[str, Any], family: Family, keys: Keys) -> None:
         if value is not None and value != product(keys, size):
             must = f"it must be {spelled(size)}, as {family.name} has it whatever the key says"
             raise invalid(_short(key), f"{_short(key)} = {_short(value)} is not supported: {must}")
+
+
+def _check_rotation(key: str, table: Any, depth: int = 2) -> None:
+    """Raises InvalidInput for a rotary embedding that no class has; a table may hold one a kind of layer."""
+    if not isinstance(table, dict):
+        return
+    kind, known = table.get("rope_type", table.get("type")), key_rules().rotations
+    if kind is not None and str(kind) not in known:
+        raise invalid(
+            key, f"{key} has rope_type {_short(kind)!r}, which is not known; known are {', '.join(sorted(known))}"
+        )
+    for name, inner in table.items() if depth else ():
+        _check_rotation(f"{key}.{_short(name)}", inner, depth - 1)
 
 
 def _hold_depth(keys: Keys) -> None:

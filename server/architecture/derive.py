@@ -19,6 +19,8 @@ def derive(keys: Keys) -> None:
         keys["num_hidden_layers"] = keys["num_hidden_layers"] + keys["num_global_layers"]
     if keys["mixers"].startswith("zamba") and keys["attention_hidden_size"] is None:
         keys["attention_hidden_size"] = 2 * keys["hidden_size"]  # the hidden state beside the embedding
+    if keys["linear_heads_derived"]:
+        _derive_linear_heads(keys)
     if keys["num_attention_heads"] is not None:
         _derive_heads(keys, keys["num_attention_heads"])
     if keys["intermediate_size"] is None:
@@ -38,6 +40,16 @@ def _listed_layers(keys: Keys) -> int:
     if not listed:
         raise invalid("num_hidden_layers", "num_hidden_layers is needed and not given")
     return len(listed)
+
+
+def _derive_linear_heads(keys: Keys) -> None:
+    """OLMo Hybrid: as many heads as attention has, keys of three quarters of the width, values twice as wide (OlmoHybridConfig)."""
+    for name in ("linear_num_key_heads", "linear_num_value_heads"):
+        keys[name] = keys["num_attention_heads"] if keys[name] is None else keys[name]
+    if keys["linear_key_head_dim"] is None:
+        keys["linear_key_head_dim"] = 3 * keys["hidden_size"] // (4 * keys["linear_num_key_heads"])
+    if keys["linear_value_head_dim"] is None:
+        keys["linear_value_head_dim"] = 2 * keys["linear_key_head_dim"]
 
 
 def _derive_heads(keys: Keys, heads: Size) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 from tilewise.hwdb import packaged
@@ -17,6 +17,7 @@ from tilewise.hwdb.errors import InvalidInput
 from tilewise.hwdb.record import Record
 
 _PACKAGE = "tilewise.server.architecture"
+KEY_MAX = 200  # characters of a key of a config; the longest that is known has 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +72,10 @@ def names() -> tuple[str, ...]:
 @cache
 def family(model_type: str) -> Family:
     """The table of a model_type; InvalidInput UNKNOWN_MODEL_TYPE lists close names, if any are close."""
+    if model_type in unread():
+        _, why = unread()[model_type]
+        message = f"model_type {model_type} is known and not read: {why}; --as FAMILY reads it as one that is (tilewise families)"
+        raise InvalidInput(message, reason="UNKNOWN_MODEL_TYPE", field="architecture.model_type", model_type=model_type)
     if model_type not in names():
         import difflib
 
@@ -84,6 +89,19 @@ def family(model_type: str) -> Family:
             model_type=model_type[:60],
         )
     return _load(model_type)
+
+
+@cache
+def unread() -> dict[str, tuple[str, str]]:
+    """Model types of the transformers library that are not read: (kind, why); kind "other": no model of the kind that is read."""
+    groups = packaged.toml(_PACKAGE, "unread.toml")["group"]
+    return {name: (group["kind"], group["why"]) for group in groups for name in group["names"]}
+
+
+@cache
+def read_in_part() -> tuple[str, ...]:
+    """Model types of the transformers library whose text part alone is answered."""
+    return tuple(packaged.toml(_PACKAGE, "unread.toml")["text_part"])
 
 
 @cache
@@ -128,6 +146,7 @@ class KeyRules(Record):
     nullable: frozenset[str]
     positive: frozenset[str]
     activations: frozenset[str]
+    rotations: frozenset[str]
     one_for_all: frozenset[str]
     kinds: dict[str, type]
     neutral: dict[str, Any]
@@ -157,7 +176,11 @@ def key_rules() -> KeyRules:
     )
 
 
-@cache
 def is_harmless(key: str) -> bool:
+    return len(key) <= KEY_MAX and _is_harmless(key)
+
+
+@lru_cache(4096)
+def _is_harmless(key: str) -> bool:
     rules = key_rules()
     return key in rules.harmless or rules.patterns.search(key) is not None

@@ -257,6 +257,14 @@ def _range(keys: Keys, depth: int) -> Sequence[str]:
     return ["experts" if first <= index <= last and (index + 1) % step == 0 else "dense" for index in range(depth)]
 
 
+def _sparse_layers(keys: Keys, depth: int) -> Sequence[str]:
+    """Switch Transformers: experts every `sparse_step`-th layer (0: nowhere), or in so many layers, evenly spread."""
+    step = keys["sparse_step"]
+    if step is None:
+        step = depth // keys["sparse_layers"] if keys["sparse_layers"] else depth
+    return ["experts" if step == 1 or (step and index % step == 1) else "dense" for index in range(depth)]
+
+
 def _wide_where_shared(keys: Keys, depth: int) -> Sequence[str]:
     """Gemma 4: layers without keys of their own may have a feed-forward of twice the width."""
     first = _first_sharing(keys, depth) if keys["use_double_wide_mlp"] else depth
@@ -276,5 +284,6 @@ _FEED_FORWARDS: dict[str, _Rule] = {
     "every": _every,
     "range": _range,
     "block_types": _block_types,
+    "sparse_layers": _sparse_layers,
     "wide_where_shared": _wide_where_shared,
 }

@@ -74,6 +74,8 @@ class Attention(Record, kw_only=True):
     cross:        keys and values come from the encoder
     sinks:        learned sink logits (one parameter a head)
     shares_kv:    keys and values are those of an earlier layer (Gemma 3n): none projected, none cached here
+    passes:       kernels over the same queries and keys, each with values of its own (DiffLlama)
+    values_are_keys: one vector of a token is its key and its value, and is cached once (DeepSeek V4)
     extra_parameters: what no matrix or norm holds (relative position tables, ...)
     indexer:      sparse-attention indexer (DeepSeek V3.2), None where absent
     """
@@ -92,6 +94,8 @@ class Attention(Record, kw_only=True):
     cross: bool = False
     sinks: bool = False
     shares_kv: bool = False
+    values_are_keys: bool = False
+    passes: int = 1
     extra_parameters: Size = 0
     indexer: Indexer | None = None
     latent: Latent | None = None
@@ -222,6 +226,7 @@ class Stack(Record, kw_only=True):
     name:   "decoder", "encoder", "vision", "audio"
     role:   whether the stream's length is the workload's sequence ("text") or fixed by the input ("vision", "audio")
     tokens: fixed length of a non-text stream (patches of one image), 0 for text
+    longest: tokens for which its class has positions in a table; 0: any number
     embeddings, linears, norms: before and after the blocks (patch embedding, final norm), over every token
     class_tokens: those of `tokens` that no patch becomes
     pooled: matrices after the blocks over one row a sequence (SigLIP's head)
@@ -233,6 +238,7 @@ class Stack(Record, kw_only=True):
     blocks: tuple[Block, ...]
     role: str = "text"
     tokens: Size = 0
+    longest: Size = 0
     embeddings: tuple[Embedding, ...] = ()
     linears: tuple[Linear, ...] = ()
     norms: tuple[Norm, ...] = ()
@@ -244,7 +250,7 @@ class Stack(Record, kw_only=True):
 
 
 class Embedding(Record, kw_only=True):
-    """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type"."""
+    """A lookup table: tokens, positions, token types. `kind`: "token", "position", "type", or "constant" where it does not learn."""
 
     name: str
     rows: Size
@@ -263,6 +269,7 @@ class Architecture(Record, kw_only=True):
     stacks:  towers in the order they run; a decoder-only model has one, named "decoder"
     head:    the matrix onto the vocabulary (or the task head), None where the model has none
     tied:    the head shares the token embedding's parameters
+    longest: tokens that the config says it was made for; 0: it says nothing
     dropout: what is dropped at random in training
     notes:   what a reader of the report should know (stand-in class, MTP modules left out, quantised checkpoint ...)
     """
@@ -279,5 +286,6 @@ class Architecture(Record, kw_only=True):
     extra_parameters: Size = 0
     dtype: str = "bfloat16"
     name: str = ""
+    longest: Size = 0
     dropout: Dropout = NO_DROPOUT
     notes: tuple[str, ...] = ()

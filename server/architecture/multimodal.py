@@ -104,7 +104,7 @@ def _tower(config: Any, part: Mapping[str, Any], wrapper: Keys, text: Keys) -> S
     config = {} if config is None else _dict(config, part["key"])
     keys = canonical(config, _part_family(config, part), {})
     tower = stacks(keys)[0]
-    counts = {f"{key}.count": len(value) for key, value in keys.items() if isinstance(value, list)}
+    counts = {f"{key}.count": len(value) for key, value in (*keys.items(), *wrapper.items()) if isinstance(value, list)}
     sizes = {**keys, **counts, **wrapper, "text_hidden_size": text["hidden_size"], "tokens": tower.tokens}
     merged = product(sizes, wrapper["projector_merge"])
     patches = tower.tokens - keys["class_tokens"] if tower.tokens else 0  # 0: the model takes images of any size

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tilewise.server.architecture.families import family, names
+from tilewise.server.architecture.families import family, names, unread
 from tilewise.server.architecture.sizes import invalid
 
 READ_AS = "tilewise_read_as"  # the key of a config that names the family to read it as
@@ -30,7 +30,7 @@ def stood_in(raw: Raw) -> Raw:
     if READ_AS in raw:
         return _read_as(raw)
     stated = raw.get("model_type")
-    if not isinstance(stated, str) or not stated or stated in names():
+    if not isinstance(stated, str) or not stated or stated in names() or stated in unread():
         return raw
     part = _text_part(raw)
     if part is None:

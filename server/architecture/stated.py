@@ -6,7 +6,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
+from msgspec.structs import replace
+
 from tilewise.hwdb.errors import InvalidInput, TilewiseError
+from tilewise.hwdb.remembered import TEXT_MAX
 from tilewise.server.architecture.families import Family, key_rules
 from tilewise.server.architecture.model import Architecture
 from tilewise.server.architecture.multimodal import assembled, text_part
@@ -41,9 +44,14 @@ def _listed(left: Mapping[str, int]) -> str:
     return ", ".join(f"{key} {size}" for key, size in left.items())
 
 
-@lru_cache(maxsize=256)
 def defaulted(text: str, overrides: frozenset[str]) -> Mapping[str, int]:
     """Sizes of the (text) model that neither the text nor an override states and that change what is built, by canonical name."""
+    long = len(text) + sum(map(len, overrides)) > TEXT_MAX
+    return (_defaulted.__wrapped__ if long else _defaulted)(text, overrides)
+
+
+@lru_cache(maxsize=256)
+def _defaulted(text: str, overrides: frozenset[str]) -> Mapping[str, int]:
     raw = parse(text)
     table = table_of(raw)
     own, family = text_part(raw, table) if table.parts else (raw, table)
@@ -75,6 +83,6 @@ def _nested(raw: Mapping[str, Any], key: str) -> bool:
 def _built(raw: dict[str, Any], overrides: Mapping[str, int]) -> Architecture | None:
     """What a config builds; None where it cannot be."""
     try:
-        return assembled(raw, overrides, "")
+        return replace(assembled(raw, overrides, ""), longest=0)  # which changes a note alone
     except TilewiseError:
         return None

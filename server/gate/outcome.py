@@ -11,6 +11,7 @@ from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust, Wall
 from tilewise.server.architecture import Architecture, read_with
 from tilewise.server.architecture.stated import check_stated
+from tilewise.server.operators.lengths import check_length
 from tilewise.server.step.predict import predict
 from tilewise.server.step.ratio import Timed
 from tilewise.server.step.report import Report
@@ -53,6 +54,7 @@ class Side:
         key = gpu.sku.name, workload
         if key not in self._known:
             try:
+                check_length(self.architecture, workload)
                 self._known[key] = predicted(predict(gpu, self.architecture, workload, detailed=False))
             except TilewiseError as error:
                 self._known[key] = error

@@ -10,6 +10,8 @@ import re
 from functools import lru_cache
 from pathlib import PurePosixPath
 
+from tilewise.hwdb.remembered import TEXT_MAX
+
 _PIECES = re.compile(r"\*\*/|\*\*|\*|\?|.", re.DOTALL)
 
 
@@ -19,7 +21,8 @@ def matches(path: str, pattern: str, policy_path: str = "") -> bool:
     inside = PurePosixPath(path)
     if inside.is_relative_to(folder):
         inside = inside.relative_to(folder)
-    return _matches(inside.as_posix(), pattern.removeprefix("./"))
+    fits = _matches.__wrapped__ if len(pattern) + len(path) > TEXT_MAX else _matches
+    return fits(inside.as_posix(), pattern.removeprefix("./"))
 
 
 @lru_cache(maxsize=1024)

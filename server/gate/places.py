@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 )
 
 
-@lru_cache(8)  # every finding about a file asks again
+@lru_cache(2)  # every finding about a file asks again
 def places(text: str) -> dict[str, Place]:
     """The place of every key of valid JSON by its path ("text_config.hidden_size"); keys inside of lists are left out."""
     found: dict[str, Place] = {}

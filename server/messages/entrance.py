@@ -1,11 +1,10 @@
-"""What no message may hold, whatever its method: characters that are not printed, and numbers that are none."""
+"""What no message may hold, whatever its method: characters that are not printed, names as long as books, and numbers that are none."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
@@ -21,6 +20,7 @@ TEXTS = (
     "head",
     "base",
 )  # files, which their parsers judge
+NAME_MAX = 4096  # characters of any other text: the longest path
 NUMBERS = (FieldDescriptor.CPPTYPE_DOUBLE, FieldDescriptor.CPPTYPE_FLOAT)
 
 
@@ -47,11 +47,16 @@ def _sort(field: FieldDescriptor) -> str:
     if field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
         return "" if field.type == FieldDescriptor.TYPE_BYTES or field.name in TEXTS else "text"
     if field.cpp_type == FieldDescriptor.CPPTYPE_MESSAGE:  # a map's are of names to numbers or words
-        held: Any = field.message_type
-        return "map" if held.GetOptions().map_entry else "messages"
+        held = field.message_type
+        return "map" if held is not None and held.GetOptions().map_entry else "messages"
     return "number" if field.cpp_type in NUMBERS else ""
 
 
 def _check_texts(texts: Iterable[str], where: str) -> None:
-    if any(map(has_control, texts)):
-        raise InvalidInput(f"{where} holds a character that is not printed", reason="BAD_TEXT", field=where)
+    for text in texts:
+        if len(text) > NAME_MAX:  # what looks for the nearest name would take a second
+            message = f"{where} has {len(text):,} characters; at most {NAME_MAX:,}"
+            raise InvalidInput(message, reason="BAD_TEXT", field=where)
+        if has_control(text):
+            raise InvalidInput(f"{where} holds a character that is not printed", reason="BAD_TEXT", field=where)
+

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from tilewise.hwdb import packaged
+from tilewise.hwdb.errors import InvalidInput
 from tilewise.server.architecture.model import Attention, Latent, Linear, Split
 from tilewise.server.operators import sms
 from tilewise.server.operators.attention_kernel import Heads, kernel, reach, repeat_kv
@@ -34,6 +35,8 @@ def attend(
 ) -> None:
     """One attention sub-layer on `tokens` rows; `source` is the key length of cross-attention."""
     heads = heads_of(plan, att, style, tokens, source)
+    if plan.workload.attention_backend != "auto" and plan.stack.masks and (style.scores or att.sinks):
+        raise _no_backend(plan, att)
     with e.scope(part="attention"):
         if att.indexer is not None and not att.indexer.shared:
             index(e, plan, att, att.indexer, heads, style)
@@ -61,7 +64,8 @@ def attend(
                 split=style.fused_qkv == "split",
             )
         else:
-            kernel(e, plan, att, heads, masks=style.masks)
+            for _ in range(att.passes):
+                kernel(e, plan, att, heads, masks=style.masks, biased=bool(style.relative))
         copied = joined and not (plan.fused or plan.decode)
         if copied:  # q lies head by head after the concatenation, and the output with it
             e.launches(
@@ -76,6 +80,12 @@ def attend(
         project(e, plan, att.projections[-1:], tokens, save_input=copied)
 
 
+def _no_backend(plan: Plan, att: Attention) -> InvalidInput:
+    why = "attends to learned sinks, for which sdpa has no kernel" if att.sinks else "adds its positions to the scores"
+    message = f"attention_backend {plan.workload.attention_backend!r} is a kernel of sdpa, and this model {why}: transformers writes it out; only auto is allowed"
+    return InvalidInput(message, reason="INVALID_WORKLOAD", field="workload.attention_backend", valid="auto")
+
+
 def _gate(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
     """The output weighed by what a projection of its own says, one value an element or a head."""
     gates = [linear for linear in att.projections if linear.name == "gate_proj"]
@@ -88,6 +98,8 @@ def _gate(e: Emitter, plan: Plan, att: Attention, heads: Heads) -> None:
 def heads_of(plan: Plan, att: Attention, style: Variant, tokens: Number, source: Number) -> Heads:
     """One rank's heads over `tokens` rows; `source` is the key length of cross-attention."""
     seq_q = tokens // plan.batch
+    own = source if att.cross else (_cached(plan, att, style) if plan.decode else seq_q)
+    compressed = (plan.context if plan.decode else seq_q) // att.compression if some(att.compression) else 0
     return Heads(
         q=att.heads // plan.tp,
         kv=local(att.kv_heads, plan.tp),
@@ -96,13 +108,14 @@ def heads_of(plan: Plan, att: Attention, style: Variant, tokens: Number, source:
         tokens=tokens,
         kv_tokens=source * plan.batch if att.cross else tokens,
         seq_q=seq_q,
-        seq_kv=source if att.cross else (_cached(plan, att, style) if plan.decode else seq_q),
+        seq_kv=own + compressed,
+        compressed=compressed,
     )
 
 
 def _cached(plan: Plan, att: Attention, style: Variant) -> Number:
     """Keys that a new token meets. Transformers' caches keep no more than a window or chunk (DynamicSlidingWindowLayer and its static twin)."""
-    if not plan.stack.masks or some(att.compression) or style.windows_in_scores:
+    if not (plan.stack.masks or some(att.compression)) or style.windows_in_scores:
         return plan.context
     span = reach(att)
     return choose(span > 0, smaller(span, plan.context), plan.context)
@@ -261,26 +274,35 @@ def _rotate(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads
     shared = att.latent is not None  # one rotated key for all heads
     k_heads = 1 if shared else heads.kv
     rotated = [("rope_q", heads.q, heads.tokens), ("rope_k", k_heads, heads.kv_tokens)]
+    paired = bool(style.repeats_angles) or style.rope in PAIRED
+    if plan.whole and plan.stack.masks and not (plan.decode or paired or shared or same(heads.q, heads.kv)):
+        rotated = rotated[:1]  # inductor rotates keys as it copies them to their query heads
     for name, count, rows in rotated[:1] if att.shares_kv else rotated:
         operation(e, plan, name, rope, rows * count, att.rope_dim)
         if joins and not plan.fused and not shared:
             operation(e, plan, name, join, rows * count, heads.dim)
     if plan.whole and plan.stack.masks and not plan.decode:
-        _work_angles_out(e, plan, heads, not whole or style.rope in PAIRED, 1 if att.shares_kv else 2, shared)
+        _work_angles_out(e, plan, att, heads, paired)
     return joins
 
 
-def _work_angles_out(e: Emitter, plan: Plan, heads: Heads, joined: bool, rotated: int, shared: bool) -> None:
-    """Inductor's cosines and sines, again for every element; halves are rotated forward where keys have been copied to each query head."""
-    way = "joined" if joined else "halves"
-    query, key = heads.tokens * heads.q * heads.dim, heads.kv_tokens * (1 if shared else heads.kv) * heads.dim
-    own, each = query + (rotated - 1) * key, sms.facts()["rope"]
-    sms.spend(e, "rope_angles", sms.PICO * each[way] * (own if joined else rotated * query), e.forward)
+def _work_angles_out(e: Emitter, plan: Plan, att: Attention, heads: Heads, paired: bool) -> None:
+    """Inductor's cosines and sines, again for every element it rotates.
+
+    Halves are rotated forward where keys have been copied to each query head; neighbours are put together again before that, with the
+    rest of the head.
+    """
+    way, each = "paired" if paired else "halves", sms.facts()["rope"]
+    width = att.rope_dim if att.latent is not None or not paired else heads.dim
+    query = heads.tokens * heads.q * width
+    key = 0 if att.shares_kv else heads.kv_tokens * width * (1 if att.latent is not None else heads.kv)
+    spread = query if not (paired or att.shares_kv or att.latent is not None) else key
+    sms.spend(e, "rope_angles", sms.PICO * each[way] * (query + spread), e.forward)
     if plan.train and e.keep:
-        sms.spend(e, "rope_angles", sms.PICO * each[f"{way}_backward"] * own, "backward")
+        sms.spend(e, "rope_angles", sms.PICO * each[f"{way}_backward"] * (query + key), "backward")
 
 
-PAIRED = ("factors_lifted", "interleaved", "pairs_fp32")  # rotations of neighbours instead of halves
+PAIRED = ("factors_lifted", "interleaved", "lifted", "pairs_fp32")  # rotations of neighbours instead of halves
 
 
 def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads: Heads) -> None:
@@ -296,6 +318,8 @@ def _append_cache(e: Emitter, plan: Plan, att: Attention, style: Variant, heads:
     if plan.fused:
         size = heads.tokens * width * plan.width
         e.memory("kv_append", "copy", heads.tokens, width, size, size)
+        if plan.stack.masks and plan.decode:  # a static cache counts its tokens on the GPU
+            e.memory("kv_count", "pointwise", 1, 1, 8, 8)
         _roll_window(e, plan, att, heads, width)
         return
     half = plan.batch * heads.seq_kv * width * plan.width / 2
@@ -326,7 +350,7 @@ def cache_width(att: Attention, kv_heads: Number) -> Number:
         return 0
     if att.latent is not None:
         return att.latent.kv_rank + att.latent.rope_dim
-    return kv_heads * (att.head_dim + att.head_dim_v)
+    return kv_heads * (att.head_dim + (0 if att.values_are_keys else att.head_dim_v))
 
 
 def project_latent(

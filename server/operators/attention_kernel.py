@@ -19,7 +19,10 @@ CUDNN_HEAD_DIM = 256  # widest head that torch hands to cuDNN on Hopper (sdp_uti
 
 
 class Heads(Record):
-    """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections."""
+    """One rank's heads; `tokens` and `kv_tokens` are the rows of the query and of the key projections.
+
+    compressed: of the `seq_kv` keys those that stand for several tokens each (DeepSeek V4)
+    """
 
     q: Number
     kv: Number
@@ -29,6 +32,7 @@ class Heads(Record):
     kv_tokens: Number
     seq_q: Number
     seq_kv: Number
+    compressed: Number = 0
 
 
 def pairs(seq_q: Number, seq_kv: Number, causal: bool, window: Number = 0, chunk: Number = 0) -> Number:
@@ -53,30 +57,44 @@ def _chunked(tokens: Number, chunk: Number) -> Number:
     return full * (chunk * (chunk + 1) / 2) + rest * (rest + 1) / 2
 
 
+def compressed_pairs(plan: Plan, att: Attention, seq_q: Number, most: Number = 0) -> Number:
+    """Pairs of queries with keys that stand for `att.compression` tokens and are whole by then, at most `most` a query (0: all)."""
+    last = plan.context if plan.decode else seq_q
+    return _whole_keys(last, att.compression, most) - _whole_keys(last - seq_q, att.compression, most)
+
+
+def _whole_keys(tokens: Number, rate: Number, most: Number) -> Number:
+    """Whole keys behind each of the first `tokens` tokens, added up."""
+    full, rest = tokens // rate, tokens % rate
+    every = rate * full * (full - 1) / 2 + full * (rest + 1)
+    return every - _whole_keys(larger(tokens - rate * most, 0), rate, 0) if some(most) else every
+
+
 def reach(att: Attention) -> Number:
     """Keys that a query sees at most: its window or its chunk; 0: all of them."""
     return choose(att.window > 0, att.window, att.chunk)
 
 
 def kernel(
-    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False
-) -> None:
+    e: Emitter, plan: Plan, att: Attention, heads: Heads, bare: bool = False, library: int = 0, masks: bool = False, biased: bool = False
+) -> None:  # fmt: skip
     """Softmax attention over the heads of one rank.
 
     Transformers passes a mask, and the kernel then computes every pair: in eager code where a window or a chunk applies,
     in compiled code always, since a traced mask cannot be found to be plainly causal (masking_utils.py). Other stacks do not.
-    `masks`: it always does. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
+    `masks`: it always does; `biased`: a bias that serves as one. `bare`: the kernel called by itself, which takes causality and window as they are. `library`: whose kernel by name.
     """
     span = reach(att)
-    windowed = some(span) and some(heads.seq_kv - span + 1)
+    windowed = some(heads.compressed) or (some(span) and some(heads.seq_kv - span + 1))
     traced = (plan.fused or masks) and att.causal and not att.cross
-    masked = not bare and plan.stack.masks and (traced or windowed)
+    masked = not bare and plan.stack.masks and (traced or windowed or biased)
     if masked and plan.workload.attention_backend == "flash":
         raise _flash_has_no_mask()
     dynamic = plan.decode and not plan.fused  # a cache that ends at the window
     kv_heads = heads.kv
     if masked:
-        _mask(e, plan, heads)
+        if not biased:
+            _mask(e, plan, heads)
         if not plan.decode:
             _mask_reads(e, plan, heads)
     if not bare and plan.stack.masks and (masked or not _shares_heads(heads)) and not same(heads.q, heads.kv):
@@ -88,7 +106,10 @@ def kernel(
     if not plan.fused and some(heads.dim % 8):
         _pad_heads(e, plan, heads)
     causal = att.causal and not att.cross
-    scored = pairs(heads.seq_q, heads.seq_kv, causal, att.window, att.chunk)
+    scored = pairs(heads.seq_q, heads.seq_kv - heads.compressed, causal, att.window, att.chunk)
+    if some(heads.compressed):
+        heads, seen, chosen = _gathered(plan, att, heads, masked)
+        span, scored = choose(dynamic or masked, 0, span + seen), scored + chosen
     computed = heads.seq_q * heads.seq_kv if masked else scored
     shape: dict[str, Number] = {
         "batch": plan.batch,
@@ -104,7 +125,19 @@ def kernel(
         "variant": VARIANT_CODES.get(plan.workload.attention_backend, 0),
         "library": library,
     }
-    _rows(e, plan, heads, kv_heads, scored, computed, shape)
+    _rows(e, plan, heads, kv_heads, scored, computed, shape, once=att.values_are_keys and not plan.stack.masks)
+
+
+def _gathered(plan: Plan, att: Attention, heads: Heads, masked: bool) -> tuple[Heads, Number, Number]:
+    """The heads over the keys that the kernel reads, the compressed ones that a query sees at most, and the pairs with those.
+
+    A mask leaves all keys in; a kernel for sparse attention reads in decode those alone that the indexer chose.
+    """
+    most = 0 if att.indexer is None else att.indexer.top_k
+    seen = smaller(most, heads.compressed) if some(most) else heads.compressed
+    if plan.decode and not masked:
+        heads = replace(heads, seq_kv=heads.seq_kv - heads.compressed + seen)
+    return heads, seen, compressed_pairs(plan, att, heads.seq_q, most)
 
 
 def _shares_heads(heads: Heads) -> bool:
@@ -121,12 +154,14 @@ def _flash_has_no_mask() -> InvalidInput:
 
 
 def _rows(
-    e: Emitter, plan: Plan, heads: Heads, kv_heads: Number, scored: Number, computed: Number, shape: dict[str, Number]
-) -> None:
-    """Forward (or decode) and backward, as flash-attention or cuDNN launch them."""
+    e: Emitter, plan: Plan, heads: Heads, kv_heads: Number, scored: Number, computed: Number, shape: dict[str, Number],
+    once: bool,
+) -> None:  # fmt: skip
+    """Forward (or decode) and backward, as flash-attention or cuDNN launch them; once: the keys are read as values too."""
     window = shape["window"]
     kept = choose(window > 0, smaller(heads.seq_kv, window), heads.seq_kv) if plan.decode else heads.seq_kv
     moved = Moved.of(shape, plan.width, kept, plan.stored)
+    moved = replace(moved, kv=moved.kv / 2) if once else moved
     flash = choose(heads.dim > CUDNN_HEAD_DIM, 1, int(plan.workload.attention_backend == "flash"))
     phase = Phase.DECODE if plan.decode else Phase.FORWARD
     forward_row(

@@ -36,6 +36,7 @@ class Ways(NamedTuple):
 
 
 PER_LAYER = "per_layer_model_projection"
+PER_LAYER_INPUT = ("per_layer_input_gate", "per_layer_projection")
 TORCH = Ways(attend, mixture, feed_forward)
 SERVED = Ways(engine.attend, engine.mixture, feed_forward)
 
@@ -70,6 +71,8 @@ def walk(arch: Architecture, workload: Workload, kernels: Kernels | None = None)
     if style.pools and not plan.fused:
         with e.scope(layer="pooled", part="lm_head", count=1):
             operation(e, plan, "pooled", OPERATIONS[style.pools], hidden_tokens, arch.stacks[-1].hidden)
+            for linear in () if arch.head else arch.head_linears:
+                project(e, plan, (linear,), plan.batch, plain=True)
     with e.scope(layer="lm_head"):
         head(e, plan, arch, style, hidden_tokens)
     tied(e, plan, arch)
@@ -136,10 +139,11 @@ def _block(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, t
 
 def _layer(e: Emitter, plan: Plan, stack: Stack, block: Block, style: Variant, tokens: Number, source: Number) -> None:
     _norms(e, plan, block, style, tokens)
-    extra = {linear.name: linear for linear in block.extra_linears}
-    gate, back = extra.pop("per_layer_input_gate", None), extra.pop("per_layer_projection", None)
-    for linear in extra.values():
-        project(e, plan, (linear,), tokens)
+    inputs = {linear.name: linear for linear in block.extra_linears if linear.name in PER_LAYER_INPUT}
+    gate, back = map(inputs.get, PER_LAYER_INPUT)
+    for linear in block.extra_linears:
+        if linear.name not in inputs:
+            project(e, plan, (linear,), tokens)
     if gate is not None and back is not None:
         whole = sum(linear.outputs for linear in stack.linears if linear.name == PER_LAYER)
         _per_layer_input(e, plan, gate, back, style, tokens, whole)

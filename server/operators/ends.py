@@ -11,6 +11,7 @@ from tilewise.server.operators.feedforward import activation
 from tilewise.server.operators.linear import accumulate, norm, operation, project, shard
 from tilewise.server.operators.numbers import Number, choose, larger, same, smaller, some
 from tilewise.server.operators.plan import Plan
+from tilewise.server.operators.relative import relative_bias
 from tilewise.server.operators.sequences import FUSED, OPERATIONS, RESIDUAL, Sequence
 from tilewise.server.operators.variants import Variant
 
@@ -50,17 +51,23 @@ def positions(e: Emitter, plan: Plan, stack: Stack, style: Variant) -> None:
     transformers looks whether sequences are packed where no cache is kept (masking_utils.py), and waits for the answer, once
     for every kind of mask. An encoder does neither, and masks its windows alone.
     """
+    if style.relative:
+        with e.scope(layer="positions", part="embedding"):
+            relative_bias(e, plan, stack, not _sees_all(stack), style.relative == "every")
+        return
     spans, rope_dims = [] if _sees_all(stack) else _spans(stack, style), _rope_dims(stack, style)
     if plan.fused:
         if plan.whole:
             _compiled_positions(e, plan, bool(spans), rope_dims)
         return
     with e.scope(layer="positions", part="embedding"):
-        ids = 8 * plan.tokens
-        if spans:
+        ids, pair = 8 * plan.tokens, bool(spans and style.decoder_positions)
+        if spans and not pair and stack.name != "encoder":
             e.memory("positions", "pointwise", plan.sequence, 1, 8 * plan.sequence, 8 * plan.sequence, repeat=2)
-        if style.positions:
-            e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=style.positions)
+        made = style.decoder_positions if pair else style.positions
+        if made:
+            repeat = made + choose(plan.batch == 1, int(style.counts_positions), 0)
+            e.memory("positions", "pointwise", plan.tokens, 1, ids, ids, repeat=repeat)
         if spans and style.packing and not style.positions and plan.workload.cache == "none" and not plan.decode:
             kernels = (10 if same(plan.batch, 1) else 9) * len(spans)
             e.memory("packed_check", "pointwise", plan.tokens, 1, ids, ids, repeat=kernels)
@@ -119,10 +126,14 @@ def embed(
                 e.memory(table.name, "embedding", tokens, table.width, size + 8 * tokens, size)
             if (index or tower) and not plan.whole:
                 operation(e, plan, "embedding_add", RESIDUAL, tokens, table.width)
-            if plan.train:
+            if plan.train and table.kind != "constant":
                 _embedding_backward(e, plan, table, tokens, size)
             if variant.scales_embedding and table.kind == "token":
                 operation(e, plan, "embedding_scale", OPERATIONS["scale"], tokens, table.width)
+        if tables and variant.constant_positions and not plan.whole:
+            size = tokens * tables[0].width * plan.width
+            e.memory("embed_positions", "gather.index", tokens, tables[0].width, size + 8 * tokens, size)
+            operation(e, plan, "embedding_add", RESIDUAL, tokens, tables[0].width)
         if tables and variant.token_dropout and not plan.fused:
             operation(e, plan, "token_dropout", OPERATIONS["token_dropout"], tokens, tables[0].width)
         if tables:
@@ -185,8 +196,8 @@ def head(e: Emitter, plan: Plan, arch: Architecture, style: Variant, tokens: Num
             asked,
             vocab,
             encoder=_sees_all(arch.stacks[0]) and arch.stacks[0].role == "text",
-            lifts=style.lifts_loss,
-            apart=style.loss_apart,
+            pair=sum(stack.role == "text" for stack in arch.stacks) > 1,
+            style=style,
         )
 
 
@@ -195,26 +206,26 @@ def _sees_all(stack: Stack) -> bool:
     return not any(m.causal for block in stack.blocks for m in block.mixers if isinstance(m, Attention))
 
 
-def _cross_entropy(plan: Plan, apart: bool) -> Sequence:
+def _cross_entropy(plan: Plan, style: Variant) -> Sequence:
     if not plan.fused:
         return OPERATIONS["cross_entropy"]
-    return FUSED["cross_entropy_apart" if apart else "cross_entropy"]
+    return FUSED["cross_entropy_apart" if style.loss_apart else "cross_entropy"]
 
 
-def loss(
-    e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, lifts: bool, apart: bool = False
-) -> None:
+def loss(e: Emitter, plan: Plan, tokens: Number, vocab: Number, *, encoder: bool, pair: bool, style: Variant) -> None:
     """Cross entropy; decoders' eager code lifts the logits to fp32 first and shifts the labels, most encoders' does neither.
 
-    encoder: an encoder, or an encoder with a decoder; apart: a graph break parts it from the model, whose graph then returns no logits
-    beside the loss (in one graph they have a gradient too, which is filled with zeros)
+    encoder: an encoder, or (`pair`) an encoder with a decoder, whose input is the labels shifted (shift_tokens_right). One compiled graph
+    returns the logits beside the loss, so that they have a gradient too, which is filled with zeros.
     """
     with e.scope(layer="loss", part="loss", count=1):
-        if encoder and not (plan.fused or lifts):
+        if pair and not plan.fused:
+            e.launches("labels", OPERATIONS[style.shifts].forward, plan.tokens, 1, plan.width)
+        if encoder and not (plan.fused or style.lifts_loss):
             operation(e, plan, "cross_entropy", OPERATIONS["cross_entropy_narrow"], tokens, vocab)
             return
-        operation(e, plan, "cross_entropy", _cross_entropy(plan, apart), tokens, vocab)
-        if plan.whole and plan.stack.masks and plan.workload.mode == "graph" and not apart:
+        operation(e, plan, "cross_entropy", _cross_entropy(plan, style), tokens, vocab)
+        if plan.whole and plan.stack.masks and plan.workload.mode == "graph" and not style.loss_apart:
             size = tokens * vocab * plan.width  # the logits' own gradient, zeros, is copied to where the graph reads it
             e.memory("logits_gradient", "copy", tokens, vocab, size, size, direction="backward")
         if not (plan.fused or encoder):

@@ -63,7 +63,8 @@ def attend(
         project(e, plan, (joined("qkv_proj", inputs),), tokens, outputs=[local])
         held = plan.width == 2 and plan.kernels.rotates(*_cached(plan))
         _rotate(e, plan, att, heads, held)
-        kernel(e, plan, att, heads, bare=True, library=_library(plan, plan.kernels.attention))
+        for _ in range(att.passes):
+            kernel(e, plan, att, heads, bare=True, library=_library(plan, plan.kernels.attention))
         project(e, plan, att.projections[-1:], tokens)
 
 

@@ -84,8 +84,9 @@ def mixture(e: Emitter, plan: Plan, moe: Experts, style: Variant, tokens: Number
     all_reduce(e, plan, tokens, hidden, e.forward)
     if plan.train and e.keep:
         all_reduce(e, plan, tokens, hidden, "backward")
-    if moe.shared is not None:
-        feed_forward(e, plan, moe.shared, style, tokens, input_saved=True)
+    if moe.shared is not None or moe.shared_gate is not None:
+        if moe.shared is not None:  # else of no width: its gate and its sum run
+            feed_forward(e, plan, moe.shared, style, tokens, input_saved=True)
         with e.scope(part="moe"):
             if moe.shared_gate is not None:
                 project(e, plan, (moe.shared_gate,), tokens, plain=True, save_input=False)

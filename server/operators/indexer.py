@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.table import Kind
 from tilewise.server.architecture.model import Attention, Indexer
-from tilewise.server.operators.attention_kernel import Heads, pairs
+from tilewise.server.operators.attention_kernel import Heads, compressed_pairs, pairs
 from tilewise.server.operators.emitter import Emitter
 from tilewise.server.operators.linear import norm, project
-from tilewise.server.operators.numbers import Number
+from tilewise.server.operators.numbers import Number, some
 from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import OPERATIONS, ROPES
 from tilewise.server.operators.variants import Variant
@@ -27,23 +27,28 @@ def index(e: Emitter, plan: Plan, att: Attention, indexer: Indexer, heads: Heads
         for n in indexer.norms:
             norm(e, forward, n, heads.tokens, style)
         if plan.fused:
-            _kernel(e, plan, att.causal, indexer, heads)
+            _kernel(e, plan, att, indexer, heads)
         elif style.indexer_rope:
             _written(e, plan, att, indexer, heads, style)
 
 
-def _kernel(e: Emitter, plan: Plan, causal: bool, indexer: Indexer, heads: Heads) -> None:
-    """One product and a choice, as a kernel of their own would do it."""
-    scored = pairs(heads.seq_q, heads.seq_kv, causal) * plan.batch
-    work, whole = (2.0 * each * indexer.heads * indexer.head_dim for each in (scored, heads.tokens * heads.seq_kv))
-    read = (heads.tokens * indexer.heads + plan.batch * heads.seq_kv) * indexer.head_dim * plan.width
+def _kernel(e: Emitter, plan: Plan, att: Attention, indexer: Indexer, heads: Heads) -> None:
+    """One product and a choice, as a kernel of their own would do it; of keys that stand for several tokens one each."""
+    packed = some(att.compression)
+    keys = heads.compressed if packed else heads.seq_kv
+    if not some(keys):
+        return
+    causal = compressed_pairs(plan, att, heads.seq_q) if packed else pairs(heads.seq_q, keys, att.causal)
+    scored = causal * plan.batch
+    work, whole = (2.0 * each * indexer.heads * indexer.head_dim for each in (scored, heads.tokens * keys))
+    read = (heads.tokens * indexer.heads + plan.batch * keys) * indexer.head_dim * plan.width
     e.add(
-        "indexer_scores", e.forward, Kind.GEMM, m=heads.seq_q * indexer.heads, n=heads.seq_kv, k=indexer.head_dim,
+        "indexer_scores", e.forward, Kind.GEMM, m=heads.seq_q * indexer.heads, n=keys, k=indexer.head_dim,
         groups=plan.batch, precision=plan.plain, flops=work if e.keep else 0, executed_flops=whole, bytes_read=read,
         bytes_written=4 * scored, output_bytes=4,
     )  # fmt: skip
     e.memory(
-        "indexer_topk", "topk", heads.tokens, heads.seq_kv, 4 * scored, 8 * heads.tokens * indexer.top_k,
+        "indexer_topk", "topk", heads.tokens, keys, 4 * scored, 8 * heads.tokens * indexer.top_k,
         direction=e.forward,
     )  # fmt: skip
 

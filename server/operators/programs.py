@@ -2,8 +2,8 @@
 
 programs.csv, which scripts/research/compare_families.py writes, has a line for every family and phase: launches, FLOPs, bytes and a
 time by one yardstick for both sides, or the reason why there is nothing to compare. A program that was never compared may be as
-far off as others were found to be when they were compared for the first time (column `first`); one that is known to differ may
-be off by what was found.
+far off as others would be if nothing were known of how they write their blocks (column `plain`: our time over the traced one without
+the family's variant); one that is known to differ may be off by what was found.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def program_of(arch: Architecture, workload: Workload) -> Program:
 
 
 def _never_compared(phase: str, reason: str) -> Program:
-    least, most = first_factors(phase)
+    least, most = plain_factors(phase)
     why = f"never compared with transformers' own code ({reason}): the true program may take {least:.2f} to {most:.2f} times as long"
     return Program((least, most), (least, most), why)
 
@@ -74,10 +74,10 @@ def ratio(line: Mapping[str, str], quantity: str) -> float:
 
 
 @cache
-def first_factors(phase: str, without: str = "") -> Factors:
-    """QUANTILES of traced over predicted time when families were compared for the first time; `without` one of them."""
-    seen = [line for line in lines().values() if line["phase"] == phase and line["first"] and line["family"] != without]
-    least, most = np.quantile([1 / float(line["first"]) for line in seen], QUANTILES)
+def plain_factors(phase: str, without: str = "") -> Factors:
+    """QUANTILES of traced over predicted time of families read without their variants; `without` one of them."""
+    seen = [line for line in lines().values() if line["phase"] == phase and line["plain"] and line["family"] != without]
+    least, most = np.quantile([1 / float(line["plain"]) for line in seen], QUANTILES)
     return min(float(least), 1.0), max(float(most), 1.0)
 
 

@@ -16,10 +16,14 @@ from tilewise.server.operators.plan import Plan
 from tilewise.server.operators.sequences import ROUTERS, WEIGHTS
 from tilewise.server.operators.variants import Variant
 
-SMALL_SORT = 4096  # elements up to which torch.sort fills, copies and sorts in place (ATen/native/cuda/Sort.cpp)
-SINGLE_TILE = 3000  # pairs that CUB's radix sort takes in one tile, about
+SMALL_SORT = 4096  # elements up to which torch.sort sorts in place (ATen/native/cuda/Sort.cpp)
+SINGLE_TILE = (
+    2304  # pairs of 16 bytes that CUB's radix sort takes in one tile: 256 threads, 9 each (dispatch_radix_sort.cuh)
+)
 SCORE = 4  # bytes of an element of a router's scores
-INDEX_PUT = 6  # kernels of an accumulating index_put besides its sort
+INDEX_PUT = (
+    6  # kernels of an accumulating index_put besides its sort, by profiles: its source accounts for five (Indexing.cu)
+)
 
 
 class Routing(Record):
@@ -42,8 +46,8 @@ def radix_kernels(bits: Number) -> Number:
 
 
 def sort_kernels(elements: Number) -> Number:
-    """Kernels of torch.sort over int64 keys: a copy, the indices, and the sort."""
-    return choose(elements <= SMALL_SORT, 3, 2 + radix_kernels(64))
+    """Kernels of torch.sort over int64 keys: a copy, the indices (in place a range and its copy, and the keys once more), and the sort."""
+    return choose(elements <= SMALL_SORT, 5, 2 + radix_kernels(64))
 
 
 def index_put_kernels(indices: Number, largest: Number) -> Number:

@@ -20,9 +20,15 @@ class Variant(Record):
     windows_in_scores: its scores mask windows themselves: masks and caches are those of attention to all keys
     broadcasts_kv: leaves it to sdpa to meet many query heads with one key-value head, which only its math path does
     positions:  kernels that make positions and biases in another way, after which no packed batch is looked for; 0: the usual way
+    decoder_positions: what a decoder behind an encoder launches for them instead, with a mask of ones that it makes and looks through
+    counts_positions: they are counted over the tokens that are no padding, along one sequence by a scan of two kernels
+    constant_positions: looks positions up in a table that it works out, and adds them
+    shifts:     key of [operations] by which a decoder's input is made of the labels
     packing:    looks whether a batch is packed
     both_masks: prepares for full and for windowed attention, whatever its layers are
     masks:      hands sdpa a mask where the causal flag would do
+    relative:   hands sdpa a learned bias of distances, which its "first" layer makes for all, each with a causal mask of its own, or
+                "every" layer makes
     joins_rope: concatenates the rotated and the untouched part even where the whole head rotates
     rope:       key of [ropes]
     tables_by_kind: makes rotary tables for every kind of layer
@@ -39,7 +45,7 @@ class Variant(Record):
     scales_q:    multiplies the queries by themselves, before the product that scores them
     scales_queries: key of [operations] that scales queries by a logarithm of the position
     spreads_kv: writes keys and values out for every query head before it rotates and caches them
-    pools: key of [operations] by which a text tower alone answers with one row
+    pools: key of [operations] by which a tower alone answers with one row
     token_dropout: zeroes masked tokens' embeddings and scales the others by how many there are
     indexer_rope: key of [ropes] of a sparse attention's indexer that its own code writes out
     norms_rotated: normalises queries and keys in layers that rotate alone, and scales queries in the others
@@ -57,9 +63,14 @@ class Variant(Record):
     windows_in_scores: bool = False
     broadcasts_kv: bool = False
     positions: int = 0
+    decoder_positions: int = 0
+    counts_positions: bool = False
+    constant_positions: bool = False
+    shifts: str = "shifted_labels"
     packing: bool = True
     both_masks: bool = False
     masks: bool = False
+    relative: str = ""
     joins_rope: bool = False
     rope: str = "halves_exchanged"
     tables_by_kind: bool = False
@@ -112,9 +123,11 @@ _OLMO2 = Variant(norm="rms_late", rope="fp32")
 _GROUPS = Variant(router="groups", lifts_router="both", weights="gathered_divided_scaled", combines_fp32=True)
 _DEEPSEEK = replace(_GROUPS, router="several_groups", rope="interleaved")
 _PLAIN = Variant()
-_BART = Variant(scales_embedding=True, head_bias=True, packing=False, positions=2)
+_BART = Variant(scales_embedding=True, head_bias=True, packing=False, positions=2, decoder_positions=7)
+_MARIAN = replace(_BART, positions=1, decoder_positions=6)
 _SPLIT = Variant(fused_qkv="split")
-_ROBERTA = Variant(positions=10)
+_ROBERTA = Variant(positions=10, counts_positions=True)
+_T5 = Variant(norm="rms_narrow", relative="first")
 _UNDIVIDED = Variant(weights="narrow")
 _BOTH = Variant(both_masks=True)
 VARIANTS: dict[str, Variant] = {
@@ -124,6 +137,8 @@ VARIANTS: dict[str, Variant] = {
     "bart": _BART,
     "axk1": replace(_GROUPS, rope="interleaved"),
     "biogpt": Variant(positions=6),
+    "blenderbot": _MARIAN,
+    "blenderbot-small": _MARIAN,
     "bloom": Variant(scores="alibi", activation="bloom_gelu", positions=13),
     "camembert": _ROBERTA,
     "clip_text_model": Variant(packing=False, pools="pooled_end"),
@@ -137,7 +152,7 @@ VARIANTS: dict[str, Variant] = {
     "deepseek_v3": _DEEPSEEK,
     "deepseek_v32": replace(_DEEPSEEK, masks=True, indexer_rope="halves_exchanged"),
     "dinov2": Variant(scales_branches=True),
-    "cohere2_moe": replace(_COHERE, both_masks=True),
+    "cohere2_moe": replace(_COHERE, both_masks=True, router="chosen", weights="softmax_lifted"),
     "data2vec-text": _ROBERTA,
     "dots1": _GROUPS,
     "ernie4_5": Variant(rope="factors_lifted", repeats_angles=4),
@@ -200,7 +215,16 @@ VARIANTS: dict[str, Variant] = {
     "llama4_text": Variant(
         router="every_expert", rope="complex", norms_rotated=True, scales_queries="scaled_queries_fp32"
     ),
-    "mbart": _BART,
+    "m2m_100": Variant(
+        scales_embedding=True,
+        packing=False,
+        positions=9,
+        decoder_positions=13,
+        counts_positions=True,
+        constant_positions=True,
+    ),
+    "marian": _MARIAN,
+    "mbart": replace(_BART, shifts="shifted_labels_end"),
     "mellum": Variant(tables_by_kind=True),
     "minicpm3": Variant(scales_residual=True, scales_embedding=True, scales_head_input=True),
     "minimax_m2": Variant(router="sigmoid", weights="gathered_divided", combines_fp32=True, joins_rope=True),
@@ -214,9 +238,16 @@ VARIANTS: dict[str, Variant] = {
     "modernbert": Variant(rope="lifted_twice", fused_qkv="split", tables_by_kind=True, lifts_loss=True, positions=1),
     "hyperclovax": _GRANITE,
     "minimax_m3_vl_text": Variant(
-        norm="rms_shifted", router="sigmoid", weights="gathered_divided", combines_fp32=True, joins_rope=True
+        norm="rms_shifted",
+        activation="clamped_halves",
+        router="sigmoid",
+        weights="gathered_divided",
+        combines_fp32=True,
+        joins_rope=True,
+        scales_routed=True,
     ),
     "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
+    "mt5": _T5,
     "nanochat": Variant(softcaps_logits=True),
     "nemotron": Variant(norm="layer_shifted"),
     "olmo": Variant(norm="layer_fp32", rope="fp32"),
@@ -224,6 +255,7 @@ VARIANTS: dict[str, Variant] = {
     "olmo3": replace(_OLMO2, both_masks=True, tables_by_kind=True),
     "olmoe": _UNDIVIDED,
     "opt": Variant(positions=8, scales_q=True),
+    "pegasus": _MARIAN,
     "phi3": Variant(joins_rope=True),
     "phimoe": Variant(router="sparse_mixer", weights="plain"),
     "qwen2_5_vl_text": Variant(positions=3),
@@ -232,9 +264,13 @@ VARIANTS: dict[str, Variant] = {
     "qwen3_next": Variant(norm="rms_shifted"),
     "roberta": _ROBERTA,
     "roberta-prelayernorm": _ROBERTA,
+    "siglip_text_model": Variant(pools="pooled_last"),
+    "siglip_vision_model": Variant(pools="pooled_attention"),
     "solar_open": _GROUPS,
+    "t5": replace(_T5, scales_head_input=True),
+    "umt5": replace(_T5, relative="every", scales_head_input=True),
     "vaultgemma": _GEMMA2,
-    "xglm": Variant(scores="clamped", scales_q=True, scales_embedding=True, packing=False),
+    "xglm": Variant(scores="clamped", scales_q=True, scales_embedding=True, packing=False, constant_positions=True),
     "xlm-roberta": _ROBERTA,
     "xlm-roberta-xl": _ROBERTA,
     "youtu": Variant(rope="interleaved"),

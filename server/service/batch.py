@@ -18,6 +18,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.messages.question import text_of, workload_of
 from tilewise.server.messages.report import Fields, briefs
 from tilewise.server.messages.status import to_status
+from tilewise.server.operators.lengths import check_length
 from tilewise.server.step.predict import predict_many
 from tilewise.v1.advisor_service_pb2 import DETAIL_STEP, PredictRequest, PredictResponse, PredictResult
 
@@ -89,6 +90,7 @@ def steps(group: Sequence[PredictRequest], database: Database) -> list[Fields]:
     first = group[0]
     gpu, workload = database.gpu(first.gpu, first.calibration), workload_of(first.workload)
     architecture = read_with(text_of(first.model), sizes_of(group), first.model.name)
+    check_length(architecture, workload)
     return briefs(predict_many(gpu, architecture, workload).briefs(len(group)), gpu, workload, database.version)
 
 

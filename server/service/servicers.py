@@ -15,9 +15,11 @@ from google.protobuf.message import Message
 from tilewise.hwdb.database import Database
 from tilewise.hwdb.errors import InvalidInput, TooLarge, Unimplemented
 from tilewise.hwdb.gpu import Gpu
+from tilewise.server.deadline import check_alive
 from tilewise.server.messages import gpu as messages
 from tilewise.server.messages.question import subject_of, workload_of
 from tilewise.server.messages.report import report_message
+from tilewise.server.operators.lengths import check_length
 from tilewise.server.service import batch
 from tilewise.server.service.resources import page, resource
 from tilewise.server.step.predict import predict
@@ -76,14 +78,15 @@ class HardwareService:
 
     def _listed(self, sku: str, id: str, active: str | None) -> Calibration | None:
         """None for one whose card cannot be read: it hides no other."""
+        check_alive()
         try:
-            return messages.calibration_message(self._database.calibration(sku, id), active)
+            return messages.calibration_message(self._database.card(sku, id), active)
         except InvalidInput:
             return None
 
     def GetCalibration(self, request: hardware.GetCalibrationRequest) -> hardware.GetCalibrationResponse:
         sku, id = resource(request.name, "gpus/", "/calibrations/")
-        found = self._database.calibration(sku, id)
+        found = self._database.card(sku, id)
         whole = messages.calibration_with_card(found, self._database.active(sku))
         return hardware.GetCalibrationResponse(calibration=whole)
 
@@ -100,6 +103,7 @@ class AdvisorService:
             return advisor.PredictResponse(**batch.steps([request], self._database)[0])
         gpu, subject = self._database.gpu(request.gpu, request.calibration), subject_of(request.model)
         workload, detailed = workload_of(request.workload), request.detail >= advisor.DETAIL_OPERATORS
+        check_length(subject.architecture, workload)
         report = predict(gpu, subject.architecture, workload, detailed=detailed)
         answer = report_message(report, gpu, self._database.version)
         if request.diagnose:

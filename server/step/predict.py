@@ -29,6 +29,7 @@ from tilewise.server.deadline import check_alive
 from tilewise.server.operators import engine, sharding, walk
 from tilewise.server.operators.conventions import palm_flops
 from tilewise.server.operators.experts import padding_notes
+from tilewise.server.operators.lengths import length_notes
 from tilewise.server.operators.parameters import rank_parameters
 from tilewise.server.operators.programs import AGREES, Program, program_of
 from tilewise.server.operators.strides import stride_notes
@@ -72,7 +73,7 @@ class Shapes(Record, kw_only=True):
         found = (
             sharding.notes(arch, work.tensor_parallel, count), padding_notes(arch, work.tokens, count),
             stride_notes(arch, work, sku, count), [engine.notes(arch, work, self.kernels)] * count,
-            host_notes(self.steps, count), far * (count // len(far)),
+            host_notes(self.steps, count), length_notes(arch, work, count), far * (count // len(far)),
         )  # fmt: skip
         why = (self.steps.program.why,) if self.steps.program.why else ()
         dropped = (
@@ -112,7 +113,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     check_alike(table)
     if workload.mode != "eager" and not workload.program.engine:
         table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
-    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
+    times = _times(gpu, workload, table)
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
@@ -120,12 +121,17 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 
+def _times(gpu: Gpu, workload: Workload, table: OperatorTable) -> Times:
+    idle = partial(idle_s, gpu, workload, table)
+    return gpu.predict(table, workload.clock, idle, soon=workload.phase != "train")
+
+
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
     """Predict one step whose operators are known already, such as those of tilewise.server.trace.
 
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
-    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
+    times = _times(gpu, workload, table)
     return table_report(steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None))
 
 

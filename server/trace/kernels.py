@@ -66,6 +66,12 @@ def _columns(ins: Operands, outs: Operands) -> bool:
     )
 
 
+def _cumsum(ins: Operands, outs: Operands) -> int:
+    """A cast where types differ, and a scan: CUB's of two kernels along one row (ATen/native/cuda/ScanUtils.cuh, scan_dim)."""
+    row = outs[0].numel == max(outs[0].shape, default=1)
+    return (ins[0].dtype != outs[0].dtype) + (2 if row and outs[0].numel > 1 else 1)
+
+
 def _index_put(ins: Operands, outs: Operands) -> int:
     """Accumulating, as in every gather's backward."""
     indices = [x for x in ins[1:] if x.dtype == "int64"]
@@ -85,9 +91,9 @@ SEVERAL: dict[str, Callable[[Operands, Operands], int]] = {
     "native_layer_norm_backward": lambda ins, outs: 2,
     "nll_loss_backward": lambda ins, outs: 2,
     "embedding_dense_backward": lambda ins, outs: int(embedding_backward_kernels(ins[1].numel)),
-    "topk": lambda ins, outs: 2,
+    "topk": lambda ins, outs: 1 + (outs[0].shape[-1] > 1),  # and a sort of what was found
     "histc": lambda ins, outs: 2,
-    "cumsum": lambda ins, outs: 2,
+    "cumsum": _cumsum,
     "_grouped_mm": lambda ins, outs: 2,
     "sum": lambda ins, outs: 2 if _columns(ins, outs) else 1,
     "sort": lambda ins, outs: int(sort_kernels(ins[0].numel)),

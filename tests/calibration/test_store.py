@@ -430,6 +430,23 @@ def test_a_page_of_the_log_is_found_without_reading_all_of_it(make: Make, store:
     assert any(index["name"] == "audit_of" for index in inspect(store.engine).get_indexes("audit"))
 
 
+def test_a_list_reads_cards_alone(make: Make, store: Store) -> None:
+    calibration = uploaded(store, make("a"))
+    store.shelf.drop((SHARED, SKU, calibration.id))
+    assert store.card(ALL, SKU, calibration.id).card == calibration.card and not store.shelf.size_bytes()
+    with pytest.raises(NotFound, match="it has"):
+        store.card(ALL, SKU, "none")
+
+
+def test_pieces_of_a_few_bytes_do_not_fill_the_database(make: Make, store: Store) -> None:
+    calibration = make("a")
+    upload, data = begin(store, calibration), (calibration.folder / "card.json").read_bytes()
+    with pytest.raises(InvalidInput, match="64 pieces of 64 bytes together; send 65536 in one"):
+        for offset in range(len(data)):
+            upload.write("card.json", offset, data[offset : offset + 1])
+    upload.write("card.json", 0, data[:64])  # what has come already is no piece
+
+
 def test_a_store_that_a_newer_version_has_changed_is_left_alone(tmp_path: Path) -> None:
     Store(tmp_path).close()
     with sqlite3.connect(tmp_path / engine.SQLITE_FILE) as connection:

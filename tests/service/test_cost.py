@@ -1,25 +1,32 @@
 """What a request may cost: little before it is known to be fair, and nothing once nobody waits for it."""
 
+import importlib
+import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
+import tilewise.hwdb
+import tilewise.server
 from tilewise.client.access import access
 from tilewise.client.publish import publish
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.confined import MEMORY_BYTES, confined
 from tilewise.hwdb.errors import Expired, TilewiseError, TooLarge
 from tilewise.hwdb.texts import DEPTH_MAX, read_json, read_toml
-from tilewise.server.architecture import read
+from tilewise.server.architecture import families, read, stated
+from tilewise.server.architecture.stated import check_stated
 from tilewise.server.gate.policy import read as read_policy
 from tilewise.server.service.app import Server
 from tilewise.v1 import advisor_service_pb2 as advisor
@@ -45,6 +52,7 @@ BOMBS = {
     "empty lines": "\n" * 900_000 + "=",
     "one long word": "a" * 900_000,
     "many short tables": "".join(f"[a{number}]\n" for number in range(120_000)),
+    "a number that cannot be written": "[model]\nhidden_size = 0x" + "f" * 100_000,
     "many lines": "[model]\n" + "".join(f"a{number} = 1\n" for number in range(20_000)),
     "nested objects": '{"model_type": "llama", "a": ' + '{"a":' * 100_000 + "1" + "}" * 100_001,
     "many lists": '{"model_type": "llama", "a": [' + "[]," * 300_000 + "[]]}",
@@ -256,3 +264,30 @@ def test_a_validation_stops_at_the_callers_deadline(
         time.sleep(1)
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
         assert not any("confined" in Path(f"/proc/{pid}/cmdline").read_text() for pid in children)
+
+
+def test_no_cache_grows_with_what_callers_send() -> None:
+    """One without a bound has keys that files of ours count: families, enums, methods, kinds."""
+    unbounded = set()
+    for room in (tilewise.hwdb, tilewise.server):
+        for found in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            for name, made in vars(importlib.import_module(found.name)).items():
+                asks = hasattr(made, "cache_info") and made.__module__ == found.name and signature(made).parameters
+                if asks and made.cache_info().maxsize is None:
+                    unbounded.add(name)
+    assert unbounded == {
+        "_there", "_flags", "family", "_load", "words", "prefix", "living", "first_factors", "needs",
+    }  # fmt: skip
+
+
+def test_keys_and_texts_of_many_configs_are_not_kept() -> None:
+    config = json.loads((ROOT / "examples" / "llama-3-8b.json").read_text())
+    for number in range(3):
+        keys = {f"dropout_{number}_{at}": 0.0 for at in range(5000)}
+        read(json.dumps(config | keys))
+        check_stated(json.dumps(config | keys))
+    assert families._is_harmless.cache_info().currsize <= 4096
+    assert families.is_harmless("dropout_1") and not families.is_harmless("dropout_" * 100)
+    before = stated._defaulted.cache_info().currsize
+    check_stated(json.dumps(config | {"architectures": ["x" * 20_000]}))
+    assert stated._defaulted.cache_info().currsize == before

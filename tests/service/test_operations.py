@@ -138,9 +138,18 @@ def test_the_memory_for_answers_is_bounded_and_keeps_what_was_asked_for_last() -
         assert answers.get(("", 0, b"\0" * 100)) is not None
     assert answers.get(("", 0, bytes([50]) * 100)) is None
     assert answers.get(("", 0, bytes([99]) * 100)) is not None
-    assert answers._bytes <= 20_000
+    assert answers._bytes.total() <= 20_000
     answers.put(("", 0, b"large"), Answer(b"x" * 5000, Counter()))
     assert answers.get(("", 0, b"large")) is None
+
+
+def test_a_tenant_that_asks_much_crowds_no_other_out_of_the_memory_for_answers() -> None:
+    answers = Answers(20_000)
+    answers.put(("quiet", 0, b"a"), Answer(b"x" * 500, Counter()))
+    for number in range(100):
+        answers.put(("loud", 0, bytes([number])), Answer(b"x" * 500, Counter()))
+    assert answers.get(("quiet", 0, b"a")) is not None
+    assert answers.get(("loud", 0, bytes([0]))) is None and answers.get(("loud", 0, bytes([99]))) is not None
 
 
 def test_metrics_count_calls_failures_and_predictions(

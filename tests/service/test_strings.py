@@ -70,6 +70,14 @@ def test_no_name_of_a_request_holds_what_is_not_printed(
             client.get_gpu(text)
 
 
+def test_a_name_as_long_as_a_book_is_refused_before_anything_looks_for_its_neighbours(serve: Serve) -> None:
+    with (
+        TilewiseClient(serve()) as client,
+        pytest.raises(InvalidInput, match="name has 1,900,005 characters; at most 4,096"),
+    ):
+        client.get_gpu("a" * 1_900_000)
+
+
 def test_a_number_that_is_none_is_refused(serve: Serve, question: advisor.PredictRequest) -> None:
     mix = [WeightedWorkload(workload=question.workload, weight=float("nan"))]
     with TilewiseClient(serve()) as client, pytest.raises(InvalidInput, match="weight is no finite number"):

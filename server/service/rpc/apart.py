@@ -18,6 +18,7 @@ import grpc
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
+from tilewise.hwdb.confined import go_first
 from tilewise.hwdb.errors import Unavailable
 from tilewise.hwdb.scratch import Scratch
 from tilewise.server.messages.status import from_status
@@ -175,6 +176,7 @@ def told_predictions(metadata: Any) -> Counter[tuple[str, str]]:
 
 
 def give_way() -> None:
-    """Let other processes of the machine go first."""
+    """Let other processes of the machine compute first, and be the first to end where memory does."""
+    go_first()
     if hasattr(os, "nice"):
         os.nice(NICE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from tilewise.server.service.settings import Settings
 RESERVE = 12  # places beyond those at work and in the queue: for callers whose message comes slowly, or who read slowly
 SMOOTHING = 0.05
 WAIT_MIN_S = 0.05
-PAUSE_S = 0.02  # of long work, some 5 ms after 5 ms, for short calls
 OPEN_PLACES, OPEN_LIMIT_S = 16, 10.0  # probes and reflection take a moment
 WATCH_PLACES = 64  # who watches health holds a thread for as long
 OPEN_SHARE = 0.5  # of both, for one host
@@ -86,12 +84,6 @@ class Lane:
     def give_way(self, caller: Caller) -> None:
         """Within a turn: let others go first."""
         self._turns.give_way(caller.group)
-
-    def let_pass(self) -> None:
-        """For work of another lane: waits a moment while this one has something to do, since both share an interpreter."""
-        last = time.monotonic() + PAUSE_S
-        while not self._turns.idle() and time.monotonic() < last:
-            time.sleep(PAUSE_S / 20)
 
     def took(self, seconds: float) -> None:
         """Learn how long calls take."""

@@ -22,13 +22,12 @@ from tilewise.server.messages.entrance import check_message
 from tilewise.server.messages.status import to_status
 from tilewise.server.service.identity.caller import Caller, Role, authorise
 from tilewise.server.service.identity.identify import Identify
-from tilewise.server.service.rpc.answers import Answer, Answers
+from tilewise.server.service.rpc.answers import Answer, Answers, predicted
 from tilewise.server.service.rpc.apart import Apart, Told, takes_long
 from tilewise.server.service.rpc.call import REQUEST_ID, Call, Observer, host, request_id
 from tilewise.server.service.rpc.lanes import Lane, Lanes
 from tilewise.server.service.rpc.methods import Method, methods, standard
 from tilewise.server.service.rpc.overseer import Overseer
-from tilewise.server.service.rpc.predicted import predicted
 from tilewise.server.service.tenants import Tenants
 
 log = logging.getLogger(__name__)
@@ -139,7 +138,7 @@ class Router(grpc.GenericRpcHandler):
     def _only(self, call: Call, lane: Lane, service: Any, messages: Iterator[bytes], caller: Caller) -> bytes:
         if call.method.client_streams:
             with waited_for(call.check):
-                return serialized(service(self._requests(call, messages)))
+                return service(self._requests(call, messages)).SerializeToString()  # type: ignore[no-any-return]
         return self._remembered(call, lane, service, self._one(call, messages), caller)
 
     def _remembered(self, call: Call, lane: Lane, service: Any, raw: bytes, caller: Caller) -> bytes:
@@ -161,7 +160,7 @@ class Router(grpc.GenericRpcHandler):
             return Answer(contents[0], call.predictions)
         with lane.turn(caller), self._limits(call, lane, caller):
             response = service(parsed(call.method, raw))
-            return Answer(serialized(response), predicted(response))
+            return Answer(response.SerializeToString(), predicted(response))
 
     def _answers_of(self, call: Call, lane: Lane, messages: Iterator[bytes]) -> Iterator[bytes]:
         """The answers of a call that has many, or a large one. While one is read nothing is held but the place."""
@@ -184,7 +183,7 @@ class Router(grpc.GenericRpcHandler):
                 if response is None:
                     return
                 call.predictions += predicted(response)
-                yield serialized(response)
+                yield response.SerializeToString()
 
     @contextmanager
     def _limits(self, call: Call, lane: Lane, caller: Caller) -> Iterator[None]:
@@ -194,8 +193,6 @@ class Router(grpc.GenericRpcHandler):
         def look() -> None:
             nonlocal began
             call.check()
-            if call.method.lane == "long":
-                self._lanes.by_name["short"].let_pass()
             if time.monotonic() - began > SLICE_S:
                 lane.give_way(caller)
                 began = time.monotonic()
@@ -278,10 +275,6 @@ def parsed(method: Method, raw: bytes) -> Message:
         raise InvalidInput(message, reason="BAD_MESSAGE") from error
     check_message(request)
     return request
-
-
-def serialized(response: Message) -> bytes:
-    return response.SerializeToString()
 
 
 def status_of(call: Call, error: Exception) -> Status:

@@ -74,10 +74,6 @@ class Turns:
             self._put_back(who)
         self._take(who)
 
-    def idle(self) -> bool:
-        """Whether nobody computes, or waits for a turn."""
-        return not self._working and not self._waiting
-
     def _take(self, who: str) -> None:
         waiting = _Waiting(who)
         with self._lock:

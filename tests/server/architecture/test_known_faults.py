@@ -29,6 +29,7 @@ def text(name: str) -> str:
         ("minicpm3_saved", 4_073_875_968),
         ("kimi_k25", 1_026_879_353_328),
         ("kimi_linear", 49_122_675_072),
+        ("albert_chinese", 10_077_192),
     ],
 )
 def test_a_file_has_the_count_of_its_class(name: str, total: int) -> None:
@@ -110,3 +111,13 @@ def test_the_tower_that_is_not_read_of_a_known_wrapper_is_named() -> None:
         '{"model_type": "gemma4", "text_config": {"model_type": "gemma4_text"}, "audio_config": {"hidden_size": 1024}}'
     )
     assert any("audio_config is left out" in note for note in gemma.notes)
+
+
+@pytest.mark.parametrize(
+    ("model_type", "total"),
+    [("gemma3n_text", 6_835_235_568), ("zamba2", 2_481_848_336), ("recurrent_gemma", 2_010_263_040), ("olmo_hybrid", 7_430_870_688),
+     ("hy_v3", 295_033_528_320), ("eurobert", 310_266_624), ("glm4v", 10_292_777_472), ("mimo_v2_flash", 308_778_768_832),
+     ("longcat_flash", 741_053_585_408), ("step3p7", 197_824_847_872)],
+)  # fmt: skip
+def test_a_class_default_has_the_count_of_its_class(model_type: str, total: int) -> None:
+    assert count(read(json.dumps({"model_type": model_type}))).total == total

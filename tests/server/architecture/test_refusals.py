@@ -64,6 +64,12 @@ def without(*keys: str, **values: object) -> str:
         (without(hidden_act="banana"), "INVALID_SHAPE", "no activation function"),
         (without(head_dim=127), "INVALID_SHAPE", "turns pairs"),
         (without(rope_theta=-1.0), "INVALID_SHAPE", "more than 0"),
+        *(
+            (without(rope_scaling={key: kind}), "INVALID_SHAPE", "which is not known; known are axial, deepseek_yarn")
+            for key in ("rope_type", "type")
+            for kind in ("yarnn", "YARN", "", "ntk-aware", 3, [], {}, True, "default ", "llama4")
+        ),
+        (without(rope_parameters={"full_attention": {"rope_type": "spiral"}}), "INVALID_SHAPE", "rope_parameters.full_attention"),
         (without(partial_rotary_factor=2.0), "INVALID_SHAPE", "0 to 1"),
         ('{"model_type": "deepseek_v3", "n_group": 7}', "NOT_DIVISIBLE", "no multiple of n_group 7"),
         ('{"model_type": "deepseek_v3", "n_group": 8, "topk_group": 9}', "INVALID_SHAPE", "more than n_group 8"),

@@ -10,6 +10,7 @@ from tilewise.server.architecture import Architecture
 from tilewise.server.architecture.model import Experts
 from tilewise.server.operators import build
 from tilewise.server.operators.experts import chance_skew, distinct_experts, padded_share, padding_notes
+from tilewise.server.operators.routing import sort_kernels
 from tilewise.server.workload import Workload
 
 Config = Callable[[str], Architecture]
@@ -66,3 +67,8 @@ def test_experts_that_are_chosen_by_chance_are_uneven_and_fill_more_tiles(config
     assert np.log(skewed).std() == pytest.approx(np.log(drawn).std(), rel=0.2)
     table = build(config("qwen3-moe/Qwen3-30B-A3B"), Workload(phase="prefill", batch=1, sequence=4096, mode="eager"))
     assert set(table.skew[table.kind == Kind.GROUPED_GEMM]) == {chance_skew(256)}
+
+
+def test_a_small_sort_copies_its_keys_twice_and_makes_its_indices_of_a_range() -> None:
+    assert sort_kernels(4096) == 5  # two copies, a range, its copy, the sort in place
+    assert sort_kernels(4097) > 20  # a radix sort of 64-bit keys

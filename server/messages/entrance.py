@@ -59,4 +59,3 @@ def _check_texts(texts: Iterable[str], where: str) -> None:
             raise InvalidInput(message, reason="BAD_TEXT", field=where)
         if has_control(text):
             raise InvalidInput(f"{where} holds a character that is not printed", reason="BAD_TEXT", field=where)
-

@@ -124,7 +124,7 @@ def merge(length: int, parts: Sequence[tuple[Ints | slice, Times]]) -> Times:
             column[rows] = part
         columns["kernel"][rows] += np.where(times.kernel >= 0, _offset(names, times.kernel_names), 0)
         columns["refusal"][rows] += np.where(times.refusal >= 0, _offset(reasons, times.refusals), 0)
-    return Times(**columns, kernel_names=tuple(sum(names, ())), refusals=tuple(sum(reasons, ())))
+    return Times(**columns, kernel_names=tuple(sum(names, ())), refusals=tuple(sum(reasons, ())), burst=None)
 
 
 def _offset(seen: dict[tuple[str, ...], int], texts: tuple[str, ...]) -> int:

@@ -43,11 +43,12 @@ def predict(table: OperatorTable, sibling: str, sku: Sku, state: State, least: T
     rows = np.flatnonzero(~fitted.refused & ~rough.refused & ((fitted.trust >= least) | np.isfinite(fitted.distance)))
     if not len(rows):
         return rough
-    some, known = table.select(rows), fitted.trust[rows] >= least
-    scaled = _own(fitted.select(rows), rough.select(rows), some, there.sku, sku, least)
+    some, known, own = table.select(rows), fitted.trust[rows] >= least, rough.select(rows)
+    here = own if state is State.BURST else roofline.predict(some, {}, sku, State.BURST)
+    scaled = _own(fitted.select(rows), own, here, some, there.sku, sku, least)
     # far from what was measured there the surer of the two answers
-    better = np.flatnonzero(known | (least is Trust.MEASURED) & _surer(scaled, rough.select(rows)))
-    rest = np.setdiff1d(np.arange(len(table)), rows[better])
+    better = np.flatnonzero(known | (least is Trust.MEASURED) & _surer(scaled, own))
+    rest = np.delete(np.arange(len(table)), rows[better])
     carried = clock.settled(some.select(better), scaled.select(better), sku, state)
     return merge(len(table), [(rest, rough.select(rest)), (rows[better], carried)])
 
@@ -74,15 +75,18 @@ def in_format(table: OperatorTable, measured: Callable[[OperatorTable], Times], 
     return replace(scaled, refusal=rough.refusal, refusals=rough.refusals)
 
 
-def _own(fitted: Times, rough: Times, table: OperatorTable, there: Sku, sku: Sku, least: Trust) -> Times:
-    """`fitted` scaled to this GPU, without what the sibling alone has: its kernels' names, and waves over its SMs."""
+def _own(fitted: Times, rough: Times, here: Times, table: OperatorTable, there: Sku, sku: Sku, least: Trust) -> Times:
+    """`fitted` scaled to this GPU, without what the sibling alone has: its kernels' names, and waves over its SMs.
+
+    rough, here: the roofline of this GPU, and that of its bursts
+    """
     mine = replace(fitted, kernel=rough.kernel, kernel_names=(), tiles=rough.tiles, waves=rough.waves)
     names, which = _told(table, sku)
-    ratio = ratios(table, sku, there)
+    ratio = ratios(table, sku, there, here)
     if least is Trust.MEASURED:
         off = _of("bias", names, which, sku, mine.time_s * ratio)
         return _scaled(mine, ratio * np.exp(-off), names, which, sku)
-    return _possible(_scaled(mine, ratio, names, which, sku), roofline.predict(table, {}, sku, State.BURST).low_s)
+    return _possible(_scaled(mine, ratio, names, which, sku), here.low_s)
 
 
 def _told(table: OperatorTable, sku: Sku) -> tuple[list[str], Ints]:
@@ -117,10 +121,10 @@ def _possible(times: Times, least_s: Floats) -> Times:
     )
 
 
-def ratios(table: OperatorTable, sku: Sku, there: Sku) -> Floats:
-    """Roofline time here over roofline time there, by row."""
-    here = roofline.predict(table, {}, sku, State.BURST).time_s
-    found: Floats = here / roofline.predict(table, {}, there, State.BURST).time_s
+def ratios(table: OperatorTable, sku: Sku, there: Sku, here: Times | None = None) -> Floats:
+    """Roofline time here over roofline time there, by row; here: that of this GPU's bursts, where it is known already."""
+    ours = roofline.predict(table, {}, sku, State.BURST) if here is None else here
+    found: Floats = ours.time_s / roofline.predict(table, {}, there, State.BURST).time_s
     return found
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from tilewise.hwdb.calibration import Calibration
 from tilewise.hwdb.database import Database
@@ -61,6 +62,14 @@ def test_a_burst_draws_what_it_demands_and_a_long_run_the_limit() -> None:
     )
     assert short / burst.time_s[0] > 1.1 * gpu.sku.tdp_w
     assert steady / long.time_s[0] == pytest.approx(gpu.sku.tdp_w)
+
+
+def test_joules_are_the_same_whether_or_not_the_burst_times_were_kept() -> None:
+    gpu, table = HWDB.gpu("h100-sxm5-80gb"), _product(8192.0)
+    times, idle = gpu.predict(table, State.SUSTAINED), np.array([1e-4])
+    assert times.burst is not None
+    kept, worked_out = (gpu.energy(table, each, State.SUSTAINED, idle) for each in (times, replace(times, burst=None)))
+    assert kept is not None and (kept == worked_out).all()
 
 
 def _product(size: float) -> OperatorTable:

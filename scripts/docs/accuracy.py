@@ -87,15 +87,16 @@ def _headline_table(rule: dict[str, Any], found: dict[str, Validation]) -> str:
 
 
 PROGRAMS = ROOT / "tests" / "accuracy" / "measured" / "programs"
-RUNS = {"": "h100-sxm5-80gb", "-2": "h200-sxm-141gb"}  # the files' ends, and the card that was measured
-Case = tuple[str, str, str]  # card, mode and phase
+# the files' ends, and the card that was measured
+RUNS = {"": "h100-sxm5-80gb", **dict.fromkeys(("-2", "-3", "-4"), "h200-sxm-141gb")}
+Case = tuple[str, str, str, str]  # run, card, mode and phase
 
 
 def programs(shared: Path) -> str:
-    """Busy times of models that were measured after they were predicted, by card, mode and phase, as predicted then."""
+    """Busy times of models that were measured after they were predicted, by run, mode and phase, as predicted then."""
     lines = [
-        "| card | mode | phase | steps | mean error | worst | 90 % interval covers |",
-        "|---|---|---|--:|--:|--:|--:|",
+        "| run | card | mode | phase | steps | mean error | worst | 90 % interval covers |",
+        "|---|---|---|---|--:|--:|--:|--:|",
     ]
     busy, cases = _programs()
     for case in dict.fromkeys(cases):
@@ -110,7 +111,7 @@ def programs_line(shared: Path) -> str:
     """The README's sentence about them."""
     mean, inside = _mean_and_inside(_programs()[0])
     return (
-        f"Ten models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {mean} off "
+        f"Twenty models predicted, then measured, eager, compiled and as graphs, in training, prefill and decode: {mean} off "
         f"on average, {inside} busy times inside their interval."
     )
 
@@ -122,7 +123,7 @@ def _mean_and_inside(busy: Quantity, rows: NDArray[np.bool_] | None = None) -> t
 
 
 def _programs() -> tuple[Quantity, list[Case]]:
-    """Busy times, and the card, mode and phase of each."""
+    """Busy times, and the run, card, mode and phase of each."""
     known, measured, cases = [], [], []
     for end, card in RUNS.items():
         before = {
@@ -131,7 +132,7 @@ def _programs() -> tuple[Quantity, list[Case]]:
         for row in _rows(f"steps{end}.csv"):
             known.append(before[row["model"], row["mode"], row["phase"]])
             measured.append(float(row["busy_ms"]))
-            cases.append((card, row["mode"], row["phase"]))
+            cases.append((end[1:] or "1", card, row["mode"], row["phase"]))
     columns = (np.array([float(row[name]) for row in known]) for name in ("busy_ms", "low_ms", "high_ms"))
     return Quantity("busy time", "ms", np.array(measured), *columns), cases
 

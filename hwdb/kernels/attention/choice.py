@@ -72,7 +72,8 @@ class Grid(Columns):
 
 def windowed(table: OperatorTable) -> Mask:
     """Rows whose kernel is told of a window: not a decode over a cache that holds no more than the window."""
-    return (table.window > 0) & ((table.phase != Phase.DECODE.value) | (table.window < table.seq_kv))
+    found: Mask = (table.window > 0) & ((table.phase != Phase.DECODE.value) | (table.window < table.seq_kv))
+    return found
 
 
 def backend(table: OperatorTable) -> Ints:

@@ -63,7 +63,8 @@ def settle(
     spent = np.where(refused, 0.0, burst.time_s * table.count)
     total = np.bincount(table.shape, spent, table.shapes) + idle_s
     energy = np.bincount(table.shape, np.where(refused, 0.0, wanted * spent), table.shapes) + static * idle_s
-    mean = energy / np.where(total > 0, total, 1.0)
+    known = total > 0  # a step without a time has no idle time either
+    mean = np.where(known, energy, 0.0) / np.where(known, total, 1.0)
     clock = _clock(mean, static, sku)
     return Power(wanted, mean[table.shape], clock[table.shape], np.minimum(mean, sku.tdp_w)[table.shape])
 

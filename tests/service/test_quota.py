@@ -180,3 +180,19 @@ def test_a_stream_that_its_caller_cancels_gives_its_place_back(
             end = time.monotonic() + 10
             while servers[0].lanes.in_flight() and time.monotonic() < end:
                 time.sleep(0.01)
+
+
+def test_who_gave_way_goes_on_where_the_other_waits_for_what_it_holds() -> None:
+    turns, held, ended = Turns(1, 10, 1.0), threading.Lock(), threading.Event()
+
+    def other() -> None:
+        with turns.turn("b"), held:
+            ended.set()
+
+    with turns.turn("a"):
+        with held:
+            threading.Thread(target=other, daemon=True).start()
+            while not turns._waiting:
+                time.sleep(0.01)
+            turns.give_way("a")
+        assert ended.wait(5)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+LONGEST_S = 0.25  # that one who gave way waits
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
@@ -72,14 +74,22 @@ class Turns:
             if not any(self._working[each.who] < self._working[who] for each in self._waiting):
                 return
             self._put_back(who)
-        self._take(who)
+        self._take(who, LONGEST_S)
 
-    def _take(self, who: str) -> None:
+    def _take(self, who: str, longest_s: float | None = None) -> None:
+        """longest_s: then it goes on all the same: it may hold a lock (of a cached property, until Python 3.12) for which
+        whoever has the turn waits."""
         waiting = _Waiting(who)
         with self._lock:
             self._waiting.append(waiting)
             self._give()
-        waiting.given.wait()
+        if waiting.given.wait(longest_s):
+            return
+        with self._lock:
+            if not waiting.given.is_set():
+                self._waiting.remove(waiting)
+                self._working[who] += 1
+                self._free -= 1
 
     def _put_back(self, who: str) -> None:
         """Within the lock."""
@@ -91,7 +101,7 @@ class Turns:
 
     def _give(self) -> None:
         """Give out what is free. Within the lock."""
-        while self._free:
+        while self._free > 0:
             allowed = [each for each in self._waiting if self._working[each.who] < self.most_turns]
             if not allowed:
                 return

@@ -59,25 +59,22 @@ class Gpu(Record):
     published: Models | None = None
     twin: Gpu | None = None
 
-    def predict(
-        self, table: OperatorTable, state: State = State.BURST, idle: Idle | None = None, soon: bool = False
-    ) -> Times:
+    def predict(self, table: OperatorTable, state: State = State.BURST, idle: Idle | None = None) -> Times:
         """Times of every row: by the calibration's model of its kind where there is one, else by the roofline.
 
-        idle: of burst times, the seconds of each shape in which no kernel runs and the GPU cools (none where it is not given);
-        soon: as hwdb.kernels.power.sustain has it.
+        idle: of burst times, the seconds of each shape in which no kernel runs and the GPU cools (none where it is not given).
 
         None lies outside of what physics allows (limits.py); what torch does not take has none (gemm/taken.py).
         """
-        return taken.checked(table, self._held(table, state, idle, soon))
+        return taken.checked(table, self._held(table, state, idle))
 
-    def _held(self, table: OperatorTable, state: State, idle: Idle | None, soon: bool) -> Times:
+    def _held(self, table: OperatorTable, state: State, idle: Idle | None) -> Times:
         if self.calibration is None:
             return limits.held(table, self._uncalibrated(table, state), self.sku, state)
         model = self.calibration.model("power")
         if state is State.SUSTAINED and model:
             burst = self._parts(table, State.BURST)
-            found = power.sustain(table, burst, model, self.sku, idle(burst) if idle else 0.0, soon)
+            found = power.sustain(table, burst, model, self.sku, idle(burst) if idle else 0.0)
             return limits.held(table, found, self.sku, state)
         return self._parts(table, state)
 

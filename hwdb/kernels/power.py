@@ -104,12 +104,8 @@ def sustain(
     model: Mapping[str, Any],
     sku: Sku,
     idle_s: Floats | float = 0.0,
-    soon: bool = False,
 ) -> Times:
-    """Burst times stretched to what they are in long training or steady serving.
-
-    soon: the low bounds hold as well for work that is over before the clock has settled (some tenth of a second)
-    """
+    """Burst times stretched to what they are in long training or steady serving."""
     clock = settle(table, times, model, sku, idle_s).clock_hz
     scale = sensitivity(table, times, model)
     stretch = 1 + scale * (sku.clock_boost_hz / clock - 1)
@@ -118,7 +114,7 @@ def sustain(
     return replace(
         times,
         time_s=times.time_s * stretch,
-        low_s=times.low_s * (1.0 if soon else stretch * (1 - error)),
+        low_s=times.low_s * stretch * (1 - error),
         high_s=times.high_s * stretch * (1 + error),
         **lost,
         burst=times,

@@ -113,7 +113,7 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     check_alike(table)
     if workload.mode != "eager" and not workload.program.engine:
         table = padded(gpu, table, without=("lm_head",) if workload.program.compiles == "blocks" else ())
-    times = _times(gpu, workload, table)
+    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
     peak, parameters = peak_of(gpu, workload, table), count(arch)
     palm, program = palm_flops(arch, workload, parameters.active), program_of(arch, workload)
     steps = steps_of(gpu, workload, peak, table, times, palm, program)
@@ -121,17 +121,12 @@ def predict_many(gpu: Gpu, arch: Architecture, workload: Workload) -> Shapes:
     return Shapes(architecture=arch, kernels=kernels, steps=steps, parameters=parameters, memory=resident)
 
 
-def _times(gpu: Gpu, workload: Workload, table: OperatorTable) -> Times:
-    idle = partial(idle_s, gpu, workload, table)
-    return gpu.predict(table, workload.clock, idle, soon=workload.phase != "train")
-
-
 def predict_table(gpu: Gpu, table: OperatorTable, workload: Workload) -> TableReport:
     """Predict one step whose operators are known already, such as those of tilewise.server.trace.
 
     Of the workload its tokens (batch x sequence), mode, precision (the peak) and state count. Raises as `predict` does.
     """
-    times = _times(gpu, workload, table)
+    times = gpu.predict(table, workload.clock, partial(idle_s, gpu, workload, table))
     return table_report(steps_of(gpu, workload, peak_of(gpu, workload, table), table, times, None))
 
 

@@ -63,6 +63,8 @@ def step_sums(
     """Times of the steps of a table; `launched`: kernels of one execution of each row, as `launches` has them."""
     busy, number = by_shape(table, times.time_s), by_shape(table, launched)
     below, above = programmed(busy, bounds(table.shape, table.shapes, table.count, times), program.time)
+    if times.burst is not None and workload.phase != "train":
+        below = np.maximum(below, busy - _least(table, times.burst, program))
     usual, least, most = _launching(gpu, workload, table, times, launched, number)
     fewest, largest = _scaled(least, program.launches[0]), _scaled(most, program.launches[1])
     time, low, high = _lasts(busy, usual), _lasts(busy - below, fewest), _lasts(busy + above, largest)
@@ -72,6 +74,13 @@ def step_sums(
         issue_s=usual[1], time_s=time, low_s=low, high_s=high,
         launch_low_s=_lasts(busy, least), launch_high_s=_lasts(busy, most),
     )  # fmt: skip
+
+
+def _least(table: OperatorTable, burst: Times, program: Program) -> Floats:
+    """The least that kernels are busy for where the work is over before the clock has settled, some tenth of a second."""
+    busy = by_shape(table, burst.time_s)
+    below, _ = programmed(busy, bounds(table.shape, table.shapes, table.count, burst), program.time)
+    return busy - below
 
 
 def idle_s(gpu: Gpu, workload: Workload, table: OperatorTable, times: Times) -> Floats:

@@ -81,6 +81,7 @@ def test_a_gpu_of_a_measured_ones_dies_is_answered_by_its_kernels_but_not_by_its
     table = asked(twin.sku, 5, 200)
     times, others = twin.predict(table), measured.predict(table)
     kernels = ~times.refused & (table.kind != Kind.COLLECTIVE) & (others.time_s < 1e3)
+    kernels &= table.precision != Precision.FP64  # of which an H800 has a 67th
     assert times.time_s[kernels] == pytest.approx(
         others.time_s[kernels], rel=0.005
     )  # its ceilings are not those of the H100

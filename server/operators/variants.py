@@ -237,6 +237,7 @@ VARIANTS: dict[str, Variant] = {
     "mistral4": Variant(
         rope="interleaved", scales_queries="scaled_queries", router="softmax_groups", weights="gathered_divided_scaled"
     ),
+    "megatron-bert": Variant(scores="written"),
     "mimo_v2_flash": replace(_GROUPS, scores="sinks", tables_by_kind=True),
     "mixtral": Variant(weights="divided", combines_fp32=True),
     "modernbert": Variant(rope="lifted_twice", fused_qkv="split", tables_by_kind=True, lifts_loss=True, positions=1),
@@ -251,6 +252,10 @@ VARIANTS: dict[str, Variant] = {
         scales_routed=True,
     ),
     "modernbert-decoder": Variant(rope="lifted_twice", tables_by_kind=True),
+    "rembert": Variant(scores="written"),
+    "layoutlm": Variant(scores="written"),
+    "openai-gpt": Variant(scores="written"),
+    "roformer": Variant(scores="written"),
     "mpt": Variant(scores="alibi_fp32", fused_qkv="split", positions=7),
     "mt5": _T5,
     "nanochat": Variant(softcaps_logits=True),

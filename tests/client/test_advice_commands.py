@@ -108,7 +108,7 @@ def test_every_point_is_a_mark_that_the_page_tells(
     ids = {element.get("id") for element in ElementTree.fromstring(picture.read_text()).iter()}
     assert ids >= {f"point-{at}" for at in range(points)}
     text = page.read_text()
-    hints = json.loads(re.findall(r"const hints = (.*), hint = ", text)[0])
+    hints = json.loads(re.findall(r'<script[^>]*id="hints"[^>]*>(.*?)</script>', text)[0])
     assert len(hints) == points and all(f'data-hint="{name}"' in text for name in hints)
     assert "tokens/s, MFU" in hints["0-point-0"]
 

@@ -1,6 +1,7 @@
 """One change has one value, one interval and one verdict, whoever tells it: predict --advice, recommend, rank, diff and check."""
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -129,6 +130,11 @@ def bounds(found: Comparison) -> list[float]:
     return [found.ratio_low, found.ratio, found.ratio_high]
 
 
+def rounded(found: Comparison) -> str:
+    """Its text with twelve digits of every number: sums over saved rows end otherwise than those over live ones."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?", lambda number: f"{float(number[0]):.12g}", str(found))
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_a_change_is_told_alike_by_recommend_predict_check_diff_and_rank(case: str) -> None:
     model, fields = CASES[case]
@@ -143,7 +149,7 @@ def test_a_change_is_told_alike_by_recommend_predict_check_diff_and_rank(case: s
         assert gains == pytest.approx(told.bounds, rel=1e-9)
 
         live, kept = checked(told), checked(told, base_predictions=saved)
-        assert live.comparisons[0] == kept.comparisons[0]
+        assert rounded(live.comparisons[0]) == rounded(kept.comparisons[0])
         assert bounds(live.comparisons[0]) == pytest.approx(told.bounds, rel=1e-9)
         assert live.comparisons[0].verdict in VERDICTS[told.found.verdict]
 

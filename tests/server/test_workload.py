@@ -33,7 +33,7 @@ def test_a_senseless_workload_is_refused_in_one_line(options: dict[str, object],
 def test_defaults_follow_the_phase() -> None:
     train, prefill = Workload(sequence=8), Workload(phase="prefill", sequence=8)
     assert (train.optimizer, train.logits, train.clock) == ("adamw", "all", State.SUSTAINED)
-    assert (prefill.optimizer, prefill.logits, prefill.clock) == ("none", "last", State.BURST)
+    assert (prefill.optimizer, prefill.logits, prefill.clock) == ("none", "last", State.SUSTAINED)
 
 
 def test_tokens_of_a_step() -> None:

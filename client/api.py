@@ -8,7 +8,6 @@ answers.Keywords lists them with their units). Sizes are whole numbers, times in
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any, Self, Unpack, overload
 
 from google.rpc.status_pb2 import Status
@@ -20,6 +19,7 @@ from tilewise.client.render.data import to_data
 from tilewise.client.results import Advice, Check, Ranking, Report, Sweep, Traced, plain
 from tilewise.client.rows import Rows
 from tilewise.hwdb.errors import InvalidInput, NotAvailable, OutOfRange, TilewiseError
+from tilewise.hwdb.lazy import cached_property
 from tilewise.v1 import advice_pb2 as advice
 from tilewise.v1 import advisor_service_pb2 as advisor
 

@@ -18,7 +18,6 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 
 from tilewise.hwdb.arrays import unpacked
 from tilewise.hwdb.errors import InvalidInput, NotFound
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.texts import read_json
 from tilewise.hwdb.times import Trust
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tilewise.hwdb import dies, names, packaged, sku_file
 from tilewise.hwdb.errors import NotFound
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.sku import Sku
 from tilewise.hwdb.times import Trust
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 class Record(Struct, frozen=True, dict=True):
     """Base of classes whose annotations are their fields, in order; keywords of a class as msgspec.Struct takes them.
 
-    What a class works out of its fields is a functools.cached_property and no part of its value.
+    What a class works out of its fields is a cached_property (lazy.py) and no part of its value.
     """
 
 

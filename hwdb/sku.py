@@ -7,9 +7,9 @@ R run by us on a CPU, 3 third party or press.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 from tilewise.hwdb.errors import NotAvailable
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.times import Trust

@@ -6,7 +6,7 @@ A table's column `library` names one: 0 for none, else 1 + its place in the mode
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, Self
 
 import numpy as np
@@ -14,6 +14,7 @@ from msgspec.structs import asdict, replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb import packaged
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.precision import FORMATS, NAMES, Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Ints

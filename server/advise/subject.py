@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 
 import numpy as np
 
 from tilewise.hwdb.errors import InvalidInput
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.record import Record
 from tilewise.server.architecture import Architecture, count, read_with, sizes
 from tilewise.server.architecture.model import Size

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
 from tilewise.hwdb.errors import InvalidInput, NotAvailable
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.table import Floats
 from tilewise.server.advise.advice import Effect, Kind, Recommendation

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
 from typing import Any
 
 from msgspec.structs import replace
 
 from tilewise.hwdb.errors import TilewiseError
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.record import Record
 from tilewise.server.architecture import sizes
 from tilewise.server.gate.outcome import Outcome, Side

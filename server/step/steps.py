@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from numpy.typing import NDArray
 from tilewise.hwdb.gpu import Gpu
 from tilewise.hwdb.kernels import limits
 from tilewise.hwdb.kinds import multiplies
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.precision import Precision
 from tilewise.hwdb.record import Record
 from tilewise.hwdb.sku import Peak

@@ -9,7 +9,6 @@ the two configurations are near ties.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.precision import FORMATS, Precision
 from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.table import Ints, Layout

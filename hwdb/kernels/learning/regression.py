@@ -11,7 +11,6 @@ interval is another matter (extrapolation.py).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewise.hwdb.kernels.learning import mlp
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.record import Columns, Record
 from tilewise.hwdb.table import Floats, Ints, present
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from google.protobuf.message import Message
@@ -11,6 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 
+from tilewise.hwdb.lazy import cached_property
 from tilewise.hwdb.record import Record
 from tilewise.v1 import advisor_service_pb2, calibration_service_pb2, hardware_service_pb2
 
